@@ -1,0 +1,358 @@
+"""Nodes played through the API: scheduler, autoscaler, kubelet and Spot market in one thread.
+
+Pods get bound where labels, taints and resources allow it, their Secrets, ConfigMaps and claims
+must exist, and they become Running and Ready, unless a test says otherwise. What a real cluster
+would write, this writes through the same subresources (binding, status), so the API server and
+all controllers see nothing unusual.
+"""
+
+from __future__ import annotations
+
+import datetime
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from decimal import Decimal
+from typing import Any
+
+from kubernetes.utils.quantity import parse_quantity
+
+from tests.cluster.api import Api, ApiError
+from tests.cluster.network import pod_address
+
+Pod = dict[str, Any]
+GPU = "nvidia.com/gpu"
+_POLL_S = 0.1
+
+
+@dataclass(frozen=True)
+class NodePool:
+    """Equal nodes. ``size`` is how many may exist; they come when pods need them."""
+
+    name: str
+    size: int
+    labels: Mapping[str, str]
+    allocatable: Mapping[str, str]
+    taints: tuple[tuple[str, str], ...] = ()  # (key, value), all NoSchedule
+
+
+SYSTEM_POOL = NodePool(
+    "system", 1, {"cloud.google.com/gke-nodepool": "system"},
+    {"cpu": "15", "memory": "120Gi", "pods": "110"},
+)  # fmt: skip
+
+
+def a4_pool(size: int, *, gpus: int = 8) -> NodePool:
+    """The GPU pool: a4-highgpu-8g has 224 vCPU and 3,968 GB, GKE keeps a part of both."""
+    return NodePool(
+        "a4",
+        size,
+        {
+            "cloud.google.com/gke-nodepool": "a4",
+            "cloud.google.com/gke-accelerator": "nvidia-b200",
+            "cloud.google.com/gke-spot": "true",
+        },
+        {"cpu": "222", "memory": "3600Gi", "pods": "110", GPU: str(gpus)},
+        ((GPU, "present"), ("cloud.google.com/gke-spot", "true")),
+    )
+
+
+@dataclass
+class Behaviour:
+    """How pods fare; tests change it while the thread runs."""
+
+    # Pods for which a predicate is true stay where it says.
+    never_ready: Callable[[Pod], bool] = lambda pod: False
+    image_missing: Callable[[Pod], bool] = lambda pod: False
+    never_terminates: Callable[[Pod], bool] = lambda pod: False
+    # The address of a pod that a real process serves, else None.
+    real_address: Callable[[Pod], str | None] = lambda pod: None
+
+
+@dataclass
+class Nodes:
+    """The thread that plays all nodes of one cluster, between ``start`` and ``stop``."""
+
+    api: Api
+    pools: list[NodePool]
+    behaviour: Behaviour = field(default_factory=Behaviour)
+    errors: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._lock = threading.RLock()
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._play, name="nodes", daemon=True)
+        self._pod_number = 1
+        self._node_number = 0
+
+    def start(self) -> None:
+        """Begin to play."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the thread; nodes and pods stay as they are."""
+        self._stop.set()
+        self._thread.join(timeout=10)
+
+    def names(self, pool: str) -> list[str]:
+        """The nodes of a pool that exist now."""
+        listed = self.api.list("Node", labelSelector=f"cloud.google.com/gke-nodepool={pool}")
+        return sorted(node["metadata"]["name"] for node in listed)
+
+    def resize(self, pool: str, size: int) -> None:
+        """Let a pool have ``size`` nodes from now on; existing ones stay."""
+        with self._lock:
+            self.pools = [
+                NodePool(p.name, size, p.labels, p.allocatable, p.taints) if p.name == pool else p
+                for p in self.pools
+            ]
+
+    def preempt(self, node: str) -> None:
+        """Take a Spot node back as GKE shows it: its pods Failed, then no such node."""
+        with self._lock:
+            for pod in self._pods():
+                if pod["spec"].get("nodeName") == node:
+                    self._patch_status(pod, _terminated_status())
+            self.api.delete("Node", node)
+
+    def vanish(self, node: str) -> None:
+        """Delete the node without a word: its pods stay Running until the controllers notice."""
+        with self._lock:
+            self.api.delete("Node", node)
+
+    def _play(self) -> None:
+        while not self._stop.wait(_POLL_S):
+            try:
+                with self._lock:
+                    self._step()
+            except Exception as error:  # the API server is being stopped, or a defect to show
+                self.errors.append(repr(error))
+
+    def _pods(self) -> list[Pod]:
+        return self.api.list("Pod", namespace="", resourceVersion="0")
+
+    def _step(self) -> None:
+        pods = self._pods()
+        nodes = {node["metadata"]["name"]: node for node in self.api.list("Node")}
+        for pod in pods:
+            try:
+                self._play_pod(pod, pods, nodes)
+            except ApiError as error:
+                # Another writer was first (409) or the object is gone (404): look again.
+                if error.status not in (404, 409):
+                    self.errors.append(str(error))
+
+    def _play_pod(self, pod: Pod, pods: list[Pod], nodes: dict[str, Any]) -> None:
+        node = pod["spec"].get("nodeName")
+        if pod["metadata"].get("deletionTimestamp"):
+            if (not node or node in nodes) and not self.behaviour.never_terminates(pod):
+                self._finish_deletion(pod)
+        elif not node:
+            self._schedule(pod, pods, nodes)
+        elif node in nodes and pod["status"].get("phase") == "Pending":
+            self._run(pod)
+
+    def _finish_deletion(self, pod: Pod) -> None:
+        meta = pod["metadata"]
+        self.api.delete(
+            "Pod", meta["name"], meta["namespace"],
+            gracePeriodSeconds=0, preconditions={"uid": meta["uid"]},
+        )  # fmt: skip
+
+    def _schedule(self, pod: Pod, pods: list[Pod], nodes: dict[str, Any]) -> None:
+        problem = self._missing_claim(pod)
+        target = None if problem else _first_fit(pod, pods, nodes)
+        if not problem and target is None:
+            target = self._scale_up(pod, nodes)
+            problem = "0 nodes are available: no pool fits or may grow"
+        if target is None:
+            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
+                         "message": problem}  # fmt: skip
+            if not any(c.get("reason") == "Unschedulable" for c in _conditions(pod)):
+                self._patch_status(pod, {"conditions": [condition]})
+            return
+        meta = pod["metadata"]
+        binding = {
+            "metadata": {"name": meta["name"]},
+            "target": {"apiVersion": "v1", "kind": "Node", "name": target},
+        }
+        self.api.create("Pod", binding, meta["namespace"], sub=f"{meta['name']}/binding")
+        pod["spec"]["nodeName"] = target  # later pods of this round must see it
+
+    def _missing_claim(self, pod: Pod) -> str:
+        for volume in pod["spec"].get("volumes", []):
+            claim = volume.get("persistentVolumeClaim", {}).get("claimName")
+            namespace = pod["metadata"]["namespace"]
+            if claim and not self.api.find("PersistentVolumeClaim", claim, namespace):
+                return f'persistentvolumeclaim "{claim}" not found'
+        return ""
+
+    def _scale_up(self, pod: Pod, nodes: dict[str, Any]) -> str | None:
+        for pool in self.pools:
+            count = sum(
+                node["metadata"]["labels"].get("cloud.google.com/gke-nodepool") == pool.name
+                for node in nodes.values()
+            )
+            self._node_number += 1
+            node = _node_object(f"{pool.name}-{self._node_number}", pool)
+            if count < pool.size and _fits(pod, [], node):
+                name = str(node["metadata"]["name"])
+                self.api.create("Node", node)
+                self.api.patch("Node", f"{name}/status", {"status": node["status"]})
+                nodes[name] = node
+                return name
+        return None
+
+    def _run(self, pod: Pod) -> None:
+        if (missing := self._missing_files(pod)) or self.behaviour.image_missing(pod):
+            reason = "ContainerCreating" if missing else "ImagePullBackOff"
+            waiting = {"waiting": {"reason": reason, "message": missing or "not found"}}
+            if _waiting_reason(pod) != reason:
+                self._patch_status(pod, _status(pod, "Pending", waiting, ready=False))
+            return
+        address = self.behaviour.real_address(pod)
+        if address is None:
+            self._pod_number += 1
+            address = pod_address(self._pod_number)
+        ready = not self.behaviour.never_ready(pod)
+        status = _status(pod, "Running", {"running": {"startedAt": _now()}}, ready=ready)
+        status |= {"podIP": address, "podIPs": [{"ip": address}], "hostIP": pod_address(0)}
+        self._patch_status(pod, status)
+
+    def _missing_files(self, pod: Pod) -> str:
+        namespace = pod["metadata"]["namespace"]
+        for volume in pod["spec"].get("volumes", []):
+            for kind, source, key in (
+                ("Secret", volume.get("secret"), "secretName"),
+                ("ConfigMap", volume.get("configMap"), "name"),
+            ):
+                if not source or source.get("optional"):
+                    continue
+                name = source[key]
+                if not self.api.find(kind, name, namespace):
+                    return f'{kind.lower()}: "{name}" not found'
+        return ""
+
+    def _patch_status(self, pod: Pod, status: dict[str, Any]) -> None:
+        # The uid keeps a late patch from hitting a new pod of the same name.
+        meta = pod["metadata"]
+        body = {"metadata": {"uid": meta["uid"]}, "status": status}
+        self.api.patch("Pod", f"{meta['name']}/status", body, meta["namespace"])
+
+
+def _node_object(name: str, pool: NodePool) -> dict[str, Any]:
+    return {
+        "metadata": {"name": name, "labels": {**pool.labels, "kubernetes.io/hostname": name}},
+        "spec": {
+            "taints": [
+                {"key": key, "value": value, "effect": "NoSchedule"} for key, value in pool.taints
+            ]
+        },
+        "status": {
+            "allocatable": dict(pool.allocatable),
+            "capacity": dict(pool.allocatable),
+            "conditions": [_condition("Ready", True)],
+        },
+    }
+
+
+def _first_fit(pod: Pod, pods: list[Pod], nodes: dict[str, Any]) -> str | None:
+    for name, node in nodes.items():
+        placed = [p for p in pods if p["spec"].get("nodeName") == name and _takes_room(p)]
+        if _fits(pod, placed, node):
+            return name
+    return None
+
+
+def _takes_room(pod: Pod) -> bool:
+    return pod["status"].get("phase") not in ("Succeeded", "Failed")
+
+
+def _fits(pod: Pod, placed: list[Pod], node: dict[str, Any]) -> bool:
+    labels = node["metadata"]["labels"]
+    if any(labels.get(k) != v for k, v in (pod["spec"].get("nodeSelector") or {}).items()):
+        return False
+    # The API server's own taint on a node without conditions is the lifecycle controller's to
+    # remove; it is not played here.
+    taints = [t for t in node["spec"].get("taints") or [] if not t["key"].startswith("node.k")]
+    if not all(_tolerated(taint, pod["spec"].get("tolerations") or []) for taint in taints):
+        return False
+    wanted = _requests(pod)
+    for other in placed:
+        for resource, amount in _requests(other).items():
+            wanted[resource] = wanted.get(resource, Decimal(0)) + amount
+    room = node["status"]["allocatable"]
+    return all(amount <= parse_quantity(room.get(r, "0")) for r, amount in wanted.items())
+
+
+def _tolerated(taint: dict[str, Any], tolerations: list[dict[str, Any]]) -> bool:
+    return any(
+        toleration.get("key") in (None, taint["key"])
+        and toleration.get("effect") in (None, "", taint["effect"])
+        and (toleration.get("operator") == "Exists" or toleration.get("value") == taint["value"])
+        for toleration in tolerations
+    )
+
+
+def _requests(pod: Pod) -> dict[str, Decimal]:
+    total: dict[str, Decimal] = {}
+    for container in pod["spec"]["containers"]:
+        resources = container.get("resources") or {}
+        for name, value in (resources.get("requests") or {}).items():
+            total[name] = total.get(name, Decimal(0)) + parse_quantity(value)
+    return total
+
+
+def _status(pod: Pod, phase: str, state: dict[str, Any], *, ready: bool) -> dict[str, Any]:
+    containers = [
+        {"name": c["name"], "image": c["image"], "imageID": "", "restartCount": 0,
+         "ready": ready, "started": phase == "Running", "state": state}
+        for c in pod["spec"]["containers"]
+    ]  # fmt: skip
+    inits = [
+        {"name": c["name"], "image": c["image"], "imageID": "", "restartCount": 0, "ready": True,
+         "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
+        for c in pod["spec"].get("initContainers", [])
+    ]  # fmt: skip
+    conditions = [
+        _condition("PodScheduled", True),
+        _condition("Initialized", True),
+        _condition("ContainersReady", ready),
+        _condition("Ready", ready),
+    ]
+    return {
+        "phase": phase,
+        "conditions": conditions,
+        "containerStatuses": containers,
+        "initContainerStatuses": inits,
+        "startTime": _now(),
+    }
+
+
+def _terminated_status() -> dict[str, Any]:
+    return {
+        "phase": "Failed",
+        "reason": "Terminated",
+        "message": "Pod was terminated in response to imminent node shutdown.",
+        "conditions": [_condition("Ready", False), _condition("ContainersReady", False)],
+    }
+
+
+def _condition(kind: str, true: bool) -> dict[str, Any]:
+    return {"type": kind, "status": str(true), "lastTransitionTime": _now()}
+
+
+def _conditions(pod: Pod) -> list[dict[str, Any]]:
+    conditions: list[dict[str, Any]] = pod["status"].get("conditions") or []
+    return conditions
+
+
+def _waiting_reason(pod: Pod) -> str | None:
+    for status in pod["status"].get("containerStatuses") or []:
+        reason: str | None = status["state"].get("waiting", {}).get("reason")
+        return reason
+    return None
+
+
+def _now() -> str:
+    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
