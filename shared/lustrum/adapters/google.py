@@ -1,0 +1,142 @@
+"""Access tokens and plain REST calls to Google Cloud, with timeouts."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from typing import Any
+
+import httpx
+
+from lustrum.errors import ServiceError, from_status
+from lustrum.failures import Failure
+from lustrum.settings import Settings
+
+TIMEOUT = httpx.Timeout(30.0, connect=5.0)  # seconds
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_HOSTS = {
+    "lustre": "https://lustre.googleapis.com",
+    "cloudbuild": "https://cloudbuild.googleapis.com",
+    "storage": "https://storage.googleapis.com",
+    "compute": "https://compute.googleapis.com",
+    "executions": "https://workflowexecutions.googleapis.com",
+}
+
+
+class Tokens:
+    """Bearer tokens of the function's own account; they live about an hour and are refreshed."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._local = settings.is_local
+        self._credentials: Any = None
+        self._lock = threading.Lock()
+
+    def get(self, *, fresh: bool = False) -> str:
+        """Return a valid access token; ``fresh`` asks for a new one after a 401.
+
+        Raises:
+            ServiceError: ACCESS, no credentials can be had.
+        """
+        if self._local:
+            return "local"
+        import google.auth
+        import google.auth.exceptions
+        import google.auth.transport.requests
+
+        with self._lock:
+            try:
+                if self._credentials is None:
+                    self._credentials, _ = google.auth.default(scopes=[SCOPE])
+                if fresh or not self._credentials.valid:
+                    self._credentials.refresh(google.auth.transport.requests.Request())
+            except google.auth.exceptions.GoogleAuthError as error:
+                raise ServiceError(
+                    Failure.ACCESS,
+                    f"no Google credentials: {error}; run `gcloud auth application-default login`",
+                ) from None
+            return str(self._credentials.token)
+
+
+class Rest:
+    """Calls of Google's REST APIs. Every call has a timeout; a 401 is retried once with a fresh token."""
+
+    def __init__(
+        self, settings: Settings, tokens: Tokens, transport: httpx.BaseTransport | None = None
+    ) -> None:
+        self._bases = {**_HOSTS, **settings.endpoints}
+        self._tokens = tokens
+        self._client = httpx.Client(timeout=TIMEOUT, transport=transport, trust_env=False)
+
+    def call(
+        self,
+        service: str,
+        method: str,
+        path: str,
+        *,
+        body: Any = None,
+        params: Mapping[str, str] | None = None,
+    ) -> dict[str, Any]:
+        """Call ``path`` of a service and return the decoded answer, {} when it is empty.
+
+        Raises:
+            NotFound: 404.
+            ServiceError: anything else but a success; retryable when it may pass.
+        """
+        data = self.raw(
+            service, method, path, params=params,
+            content=None if body is None else json.dumps(body).encode(),
+            content_type="application/json",
+        )  # fmt: skip
+        try:
+            found = json.loads(data or b"{}")
+        except ValueError:
+            raise ServiceError(
+                Failure.INFRA_TRANSIENT, f"{service} answered what is not JSON", retryable=True
+            ) from None
+        return found if isinstance(found, dict) else {"items": found}
+
+    def raw(
+        self,
+        service: str,
+        method: str,
+        path: str,
+        *,
+        content: bytes | None = None,
+        content_type: str = "application/octet-stream",
+        params: Mapping[str, str] | None = None,
+    ) -> bytes:
+        """The same, with bytes; ``path`` may also be a whole URL."""
+        url = path if path.startswith("http") else self._bases[service].rstrip("/") + path
+        for fresh in (False, True):
+            headers = {"Authorization": f"Bearer {self._tokens.get(fresh=fresh)}"}
+            if content is not None:
+                headers["Content-Type"] = content_type
+            try:
+                answer = self._client.request(
+                    method, url, content=content, params=params, headers=headers
+                )
+            except httpx.HTTPError as error:
+                raise ServiceError(
+                    Failure.INFRA_TRANSIENT,
+                    f"{service} {method}: {type(error).__name__}: {error}",
+                    retryable=True,
+                ) from None
+            if answer.status_code != 401 or fresh:
+                break
+        if not answer.is_success:
+            raise from_status(service, answer.status_code, answer.text)
+        return answer.content
+
+
+def pages(rest: Rest, service: str, path: str, params: Mapping[str, str]) -> list[dict[str, Any]]:
+    """Return all pages of a listing."""
+    found, token = [], ""
+    while True:
+        page = rest.call(
+            service, "GET", path, params={**params, **({"pageToken": token} if token else {})}
+        )
+        found.append(page)
+        token = page.get("nextPageToken", "")
+        if not token:
+            return found
