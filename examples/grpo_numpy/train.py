@@ -1,8 +1,8 @@
-"""A small, real GRPO training: numpy on two CPU cores, rollouts as Ray tasks, NeMo-RL's contracts.
+"""A small, real GRPO training: numpy on two cores, rollouts as Ray tasks, NeMo-RL's contracts.
 
-Task: "a+b=" with a, b below `data.max_operand`; the completion is two digit tokens, sampled one after
-the other from a one-hidden-layer policy; the reward is verifiable: the share
-of the digits that are right. Group-relative advantages (GRPO), per-token clipped ratio, Adam.
+Task: "a+b=" with a, b below `data.max_operand`; the completion is two digit tokens, sampled one
+after the other from a one-hidden-layer policy; the reward is verifiable: the share of the digits
+that are right. Group-relative advantages (GRPO), per-token clipped ratio, Adam.
 
 What NeMo-RL v0.4.0 promises to those around it holds here too: OmegaConf-style overrides as
 arguments, `tmp_step_N` renamed to `step_N` as the commit, keep_top_k, resume from the newest step,
@@ -32,7 +32,7 @@ TOKENS = 2  # tens, then ones
 
 DEFAULTS: dict[str, Any] = {
     "policy": {
-        "model_name": "local/tiny-adder",
+        "model_name": "local/arithmetic",
         "hidden_size": 64,
         "train_global_batch_size": 256,  # = prompts x generations, as NeMo-RL demands
         "optimizer": {"lr": 0.01},
@@ -225,7 +225,7 @@ class InProcess:
 
 
 class OnRay:
-    """Rollouts as Ray tasks, spread over the nodes. A lost node ends the training, as in NeMo-RL."""
+    """Rollouts as Ray tasks, spread over the nodes; a lost node ends the training, as there."""
 
     def __init__(self, nodes: int, gpus_per_node: int) -> None:
         import ray
@@ -339,7 +339,7 @@ def train_step(
     step: int,
     where: InProcess | OnRay,
 ) -> dict[str, Any]:
-    """One GRPO step; updates the weights in place. Its seed is (seed, step): resuming changes nothing."""
+    """One GRPO step, in place. Seeded by (seed, step), so that resuming changes nothing."""
     grpo, started = config["grpo"], time.monotonic()
     operands, generations = config["data"]["max_operand"], grpo["num_generations_per_prompt"]
     rng = np.random.default_rng((grpo["seed"], step))
