@@ -95,8 +95,8 @@ TABLE: Mapping[str, Image] = {
 
 # Keys that Lustrum sets itself, each with what a request says instead.
 _OWNED: Mapping[str, str] = {
-    "checkpointing.checkpoint_dir": "is always /lustre/runs/<run_id>/checkpoints; to begin with an "
-    "earlier checkpoint use checkpoints.resume_from",
+    "checkpointing.checkpoint_dir": "is always /lustre/runs/<run_id>/checkpoints; to begin with "
+    "an earlier checkpoint use checkpoints.resume_from",
     "checkpointing.enabled": "is always true",
     "checkpointing.save_period": "use checkpoints.save_period",
     "checkpointing.keep_top_k": "use checkpoints.keep",

@@ -13,7 +13,8 @@ Modes
 
 Protocol. Each event is one line of standard output, `LUSTRUM {json}`; the types in PUBLISHED also
 go to Pub/Sub. A failed or slow publish never fails or delays the job. Every event carries `type`,
-`run_id`, `attempt`, `at` (RFC 3339) and `event_id` = `<run_id>-a<attempt>-<type>-<step>`.
+`run_id`, `attempt`, `at` (RFC 3339) and `event_id` = `<run_id>-a<attempt>-<type>-<step>`
+(`stage.*`: the start in epoch seconds instead of the step).
     stage.progress   phase, bytes
     stage.done       free_bytes, capacity_bytes, resume_step
     stage.failed     class, message
@@ -123,6 +124,7 @@ class Spec:
     hf_home: str | None = None  # null: <lustre>/cache/huggingface
     code: str | None = None  # gs://bucket/path/code.zip
     resume_from: str | None = None  # a step folder on Lustre, absolute or below `lustre`
+    folders: list[str] = field(default_factory=list)  # stage: make these below the run, no more
     min_free_bytes: int = 0
     keep: int = 2
     prune: bool = False  # train: also prune beyond `keep` after each commit
@@ -197,6 +199,7 @@ class Voice:
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
+        self._began = int(time.time())
         self._lock = threading.Lock()
         self._log: int | None = None
         self._secrets = [secret.encode() for secret in known_secrets()]
@@ -235,7 +238,9 @@ class Voice:
         if "failure" in more:
             more["class"] = more.pop("failure")  # a keyword of Python, not of the protocol
         event.update(more)
-        event["event_id"] = f"{spec.run_id}-a{spec.attempt}-{kind}-{step or 0}"
+        # Staging may be repeated with the same attempt number, so its start tells it apart.
+        serial = self._began if kind.startswith("stage.") else step or 0
+        event["event_id"] = f"{spec.run_id}-a{spec.attempt}-{kind}-{serial}"
         event["at"] = now_text()
         self.write(b"LUSTRUM " + json.dumps(event).encode() + b"\n")
         if kind in PUBLISHED:
@@ -1162,6 +1167,11 @@ def stage(spec: Spec, voice: Voice, token: AccessToken, signals: Signals) -> int
     """Everything that can be brought onto Lustre before a GPU is paid for. Safe to repeat."""
     try:
         make_folders(spec)
+        if spec.folders:
+            for name in spec.folders:
+                os.makedirs(below(spec.run_folder, name), exist_ok=True)
+            voice.event("stage.done")
+            return 0
         usage = shutil.disk_usage(spec.lustre)
         if usage.free < spec.min_free_bytes:
             raise Refused(
@@ -1184,14 +1194,19 @@ def stage(spec: Spec, voice: Voice, token: AccessToken, signals: Signals) -> int
         return EXITS[failure]
 
 
+def below(root: str, path: str) -> str:
+    """The real path of `path` seen from `root`; Refused when it leads out of it."""
+    base, real = os.path.realpath(root), os.path.realpath(os.path.join(root, path))
+    if os.path.commonpath([base, real]) != base:
+        raise Refused("CONFIG", f"{path!r} is not below {root}")
+    return real
+
+
 def adopt_checkpoint(spec: Spec, voice: Voice) -> int | None:
     """Move the imported step of an earlier run among this run's checkpoints; its number."""
     if spec.resume_from is None:
         return None
-    source = os.path.realpath(os.path.join(spec.lustre, spec.resume_from))
-    root = os.path.realpath(spec.lustre)
-    if os.path.commonpath([source, root]) != root:
-        raise Refused("CONFIG", f"resume_from: {spec.resume_from!r} is not below {spec.lustre}")
+    source = below(spec.lustre, spec.resume_from)
     existing = newest_complete(all_steps(spec.checkpoints))
     if not os.path.isdir(source):
         if existing:  # staged before
