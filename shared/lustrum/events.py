@@ -46,6 +46,14 @@ class SavedCheckpoint(BaseModel):
     seconds: float | None = None
 
 
+class StepPoint(BaseModel):
+    """One finished step of a heartbeat: its number, average reward and seconds."""
+
+    step: int = Field(ge=0)
+    reward: float | None = None
+    seconds: float | None = None
+
+
 class JobEvent(BaseModel):
     """What the supervisor says of a training attempt (topic ``lustrum-events``)."""
 
@@ -63,11 +71,16 @@ class JobEvent(BaseModel):
     message: str = ""
     event_id: str = Field(min_length=1, max_length=200)
     at: float | str | None = None
+    steps: list[StepPoint] = Field(default_factory=list, max_length=1000)
 
     @property
     def run(self) -> str:
         """The run it speaks of."""
         return self.run_id
+
+    def points(self) -> list[tuple[int, float | None]]:
+        """Return step and reward of each step it tells of."""
+        return [(point.step, point.reward) for point in self.steps]
 
     def moment(self, now: float) -> float:
         """Return when it happened, epoch seconds; ``now`` when its own clock cannot be believed."""
@@ -167,7 +180,9 @@ def decode_event(message: Message) -> Event:
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             place = ".".join(map(str, first["loc"]))
-            raise MalformedEvent(place, f"{shown(first['input'])}: {first['msg']}", message.data) from None
+            raise MalformedEvent(
+                place, f"{shown(first['input'])}: {first['msg']}", message.data
+            ) from None
     raise MalformedEvent("type", f"{shown(kind)} is not a kind of event known here", message.data)
 
 
@@ -225,5 +240,3 @@ def _epoch(at: float | str | None) -> float | None:
         found = _time(at)
         return found.timestamp() if found else None
     return at
-
-

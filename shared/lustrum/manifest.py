@@ -142,7 +142,10 @@ def _pod(
             {"name": "lustre", "persistentVolumeClaim": {"claimName": names.CLAIM}},
             {"name": "dshm", "emptyDir": {"medium": "Memory"}},
             {"name": "job", "configMap": {"name": names.JOB_CONFIG}},
-            {"name": "tokens", "secret": {"secretName": names.TOKENS_SECRET, "defaultMode": 0o400}},
+            {
+                "name": "tokens",
+                "secret": {"secretName": names.TOKENS_SECRET, "defaultMode": 0o400},
+            },
         ],
     }
     if gpus:

@@ -37,9 +37,7 @@ def is_run_id(text: str) -> bool:
     return RUN_ID.fullmatch(text) is not None
 
 
-def message_key(
-    attributes: Mapping[str, str], message_id: str, published: datetime | None
-) -> str:
+def message_key(attributes: Mapping[str, str], message_id: str, published: datetime | None) -> str:
     """Return the idempotency key of a request message.
 
     The attribute ``idempotency_key`` wins. A scheduled message (static attributes ``schedule``,

@@ -114,7 +114,9 @@ def _what_happened(run: Run, seen: Seen, now: float) -> tuple[Failure | None, st
     return _after_failure(seen)
 
 
-def _while_running(run: Run, seen: Seen, now: float, moved_at: float) -> tuple[Failure | None, str]:
+def _while_running(
+    run: Run, seen: Seen, now: float, moved_at: float
+) -> tuple[Failure | None, str]:
     job, timing = run.job, run.plan.timing
     assert job is not None
     alone = now - job.alone_since if job.alone_since is not None else 0.0
@@ -157,7 +159,9 @@ def _react(run: Run, failure: Failure, sentence: str, step: int) -> Verdict:
     if wanted in (Reaction.STOP, Reaction.NEXT_ZONE, Reaction.NEXT_REGION):
         return Verdict(Action.STOP, failure, sentence)
     if run.attempt >= run.plan.attempts:
-        return Verdict(Action.STOP, failure, f"{sentence}; limits.attempts {run.plan.attempts} reached")
+        return Verdict(
+            Action.STOP, failure, f"{sentence}; limits.attempts {run.plan.attempts} reached"
+        )
     if crashes_after(run, failure) >= CRASH_LOOP:
         return Verdict(
             Action.STOP, failure,

@@ -37,6 +37,7 @@ class Timing(BaseModel):
     pending: float  # a submitted job may stay PENDING
     silence: float  # the dashboard may be unreachable
     export: float  # between polls of an export
+    evidence: float  # how long after a failed job a lost node may still show
 
 
 class Resources(BaseModel):
@@ -167,7 +168,7 @@ def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan
     max_steps = _whole(overrides.pop("grpo.max_num_steps", profile.max_num_steps))
     for key, value in overrides.items():
         try:
-            images.check_override(image, key, value)
+            images.check_override(image, key, value, request.ray_version)
         except ValueError as error:
             raise BadRequest(f"overrides.{key}", value, str(error)) from None
     nodes = request.nodes or profile.nodes
@@ -232,7 +233,11 @@ def _whole(value: Scalar) -> int:
 
 def _check_batch(overrides: dict[str, Scalar]) -> None:
     """NeMo-RL needs train_global_batch_size == prompts x generations; else it dies after the model is loaded."""
-    keys = ("grpo.num_prompts_per_step", "grpo.num_generations_per_prompt", "policy.train_global_batch_size")
+    keys = (
+        "grpo.num_prompts_per_step",
+        "grpo.num_generations_per_prompt",
+        "policy.train_global_batch_size",
+    )
     values = [overrides.get(key, default) for key, default in zip(keys, (32, 8, 256), strict=True)]
     for key, value in zip(keys, values, strict=True):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
@@ -240,7 +245,9 @@ def _check_batch(overrides: dict[str, Scalar]) -> None:
     prompts, generations, batch = (int(str(value)) for value in values)
     if keys[2] in overrides and batch != prompts * generations:
         raise BadRequest(
-            f"overrides.{keys[2]}", batch, f"must be prompts x generations = {prompts * generations}"
+            f"overrides.{keys[2]}",
+            batch,
+            f"must be prompts x generations = {prompts * generations}",
         )
 
 

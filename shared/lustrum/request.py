@@ -108,12 +108,19 @@ class StartRequest(_Strict):
     nodes: int | None = Field(None, ge=1, le=64)
     zones: list[Zone] | None = Field(None, min_length=1, max_length=20)
     capacity: (
-        Literal["spot"] | Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
+        Literal["spot"]
+        | Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
     ) = "spot"
     code: BucketUri | None = None
-    image: Annotated[
-        str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9._/-]*(:[A-Za-z0-9._-]+|@sha256:[0-9a-f]{64})$")
-    ] | None = None
+    image: (
+        Annotated[
+            str,
+            StringConstraints(
+                pattern=r"^[a-z0-9][a-z0-9._/-]*(:[A-Za-z0-9._-]+|@sha256:[0-9a-f]{64})$"
+            ),
+        ]
+        | None
+    ) = None
     ray_version: Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")] | None = None
     lustre: LustreRequest | None = None
     overrides: dict[OverrideKey, Scalar] = Field(default_factory=dict, max_length=100)
@@ -191,7 +198,7 @@ def read_request(found: object) -> Request:
         BadRequest: naming the first field at fault.
     """
     if not isinstance(found, dict):
-        raise BadRequest("message", found, "must be a JSON object such as {} or {\"nodes\": 8}")
+        raise BadRequest("message", found, 'must be a JSON object such as {} or {"nodes": 8}')
     action = found.get("action", "start")
     adapter = _BY_ACTION.get(action) if isinstance(action, str) else None
     if adapter is None:
@@ -205,7 +212,9 @@ def read_request(found: object) -> Request:
 
 def _named(error: ValidationError) -> BadRequest:
     first = error.errors(include_url=False)[0]
-    path = [str(part) for part in first["loc"] if not str(part).startswith(("function-", "constr"))]
+    path = [
+        str(part) for part in first["loc"] if not str(part).startswith(("function-", "constr"))
+    ]
     # In a union pydantic adds the branch to the path; the field is what the user wrote.
     field = ".".join(part for part in path if not re.search(r"[(\[]", part)) or "message"
     field = re.sub(r"\.(str|literal|constrained-str|bool|int|float)$", "", field)

@@ -114,8 +114,7 @@ class Placement(BaseModel):
     zone: str
     slot: str
     since: float
-    build_id: str | None = None
-    accelerators_since: float | None = None
+    import_operation: str | None = None  # of an earlier checkpoint onto this zone's Lustre
 
 
 class Job(BaseModel):
@@ -126,9 +125,9 @@ class Job(BaseModel):
     submitted_at: float
     session_name: str | None = None
     began_step: int = 0
-    heard_at: float | None = None  # the dashboard last answered
-    silent_since: float | None = None
+    silent_since: float | None = None  # the dashboard has not answered since
     alone_since: float | None = None  # nodes are missing since
+    failed_since: float | None = None  # it failed, and evidence of a lost node is looked for since
 
 
 class Progress(BaseModel):
@@ -198,13 +197,16 @@ class Run(BaseModel):
     execution: str | None = None  # the rl_run execution that owns the run
     callback_url: str | None = None
     placement: Placement | None = None
+    zone_attempts: int = 0
     zones_tried: list[str] = Field(default_factory=list)
     regions_closed: list[str] = Field(default_factory=list)
+    wandb: bool = False  # a Weights & Biases key was mounted
     attempt: int = 0
     job: Job | None = None
     progress: Progress = Progress()
     checkpoint: Checkpoint | None = None
     crashes: int = 0  # in a row, see failures.CRASH_LOOP
+    full_since: float | None = None  # Lustre is nearly full since (an alert said so)
     export: Export | None = None
     teardown: Teardown | None = None
     mishaps: list[Mishap] = Field(default_factory=list)

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from lustrum.adapters.google import Rest
@@ -24,6 +26,12 @@ class Build:
     output: Mapping[str, Any]
     detail: str
     log_url: str
+    created_at: float
+
+    @property
+    def is_duplicate(self) -> bool:
+        """Say whether the build ended at once because another one does its work."""
+        return bool(self.output.get("duplicate"))
 
     @property
     def is_live(self) -> bool:
@@ -50,11 +58,15 @@ class Builds:
 
     def get(self, build_id: str) -> Build:
         """Return one build. Raises NotFound."""
-        return _build(self._rest.call("cloudbuild", "GET", f"/v1/{self._parent}/builds/{build_id}"))
+        return _build(
+            self._rest.call("cloudbuild", "GET", f"/v1/{self._parent}/builds/{build_id}")
+        )
 
     def cancel(self, build_id: str) -> None:
         """Cancel a build; what it was creating is awaited by the teardown, then deleted."""
-        self._rest.call("cloudbuild", "POST", f"/v1/{self._parent}/builds/{build_id}:cancel", body={})
+        self._rest.call(
+            "cloudbuild", "POST", f"/v1/{self._parent}/builds/{build_id}:cancel", body={}
+        )
 
 
 def _build(item: Mapping[str, Any]) -> Build:
@@ -75,4 +87,12 @@ def _build(item: Mapping[str, Any]) -> Build:
         output=output,
         detail=detail,
         log_url=item.get("logUrl", ""),
+        created_at=_epoch(item.get("createTime")),
     )
+
+
+def _epoch(text: str | None) -> float:
+    # RFC 3339 with nanoseconds, which fromisoformat of Python 3.11 reads but for the digits past six
+    if not text:
+        return 0.0
+    return datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text)).timestamp()

@@ -104,9 +104,16 @@ class Gke:
             raise ServiceError(Failure.ACCESS, f"GKE {method}: {error.message}") from None
         except exceptions.FailedPrecondition as error:
             raise ServiceError(
-                Failure.INFRA_TRANSIENT, f"GKE {method}: {error.message}", retryable=True, status=400
+                Failure.INFRA_TRANSIENT,
+                f"GKE {method}: {error.message}",
+                retryable=True,
+                status=400,
             ) from None
-        except (exceptions.ServerError, exceptions.TooManyRequests, exceptions.RetryError) as error:
+        except (
+            exceptions.ServerError,
+            exceptions.TooManyRequests,
+            exceptions.RetryError,
+        ) as error:
             raise ServiceError(
                 Failure.INFRA_TRANSIENT, f"GKE {method}: {error}", retryable=True
             ) from None

@@ -99,7 +99,9 @@ class Lustre:
         An operation can end without error and yet have failed objects: that is a problem too.
         """
         found = self._rest.call("lustre", "GET", f"/v1/{operation}")
-        counters = ((found.get("metadata") or {}).get("operationMetadata") or {}).get("counters") or {}
+        counters = ((found.get("metadata") or {}).get("operationMetadata") or {}).get(
+            "counters"
+        ) or {}
         failed = int(counters.get("objectsFailedCount", 0))
         problem = str((found.get("error") or {}).get("message", ""))
         if failed and not problem:
@@ -116,7 +118,9 @@ class Lustre:
         path = self._path(zone, name)
         request = {**body, "requestId": str(uuid.uuid4())}
         try:
-            return str(self._rest.call("lustre", "POST", f"/v1/{path}{verb}", body=request)["name"])
+            return str(
+                self._rest.call("lustre", "POST", f"/v1/{path}{verb}", body=request)["name"]
+            )
         except ServiceError as error:
             running = self._running(zone, path) if error.status == 409 else None
             if running is None:
@@ -124,7 +128,9 @@ class Lustre:
             return running
 
     def _running(self, zone: str, path: str) -> str | None:
-        found = self._rest.call("lustre", "GET", f"/v1/{self._project}/locations/{zone}/operations")
+        found = self._rest.call(
+            "lustre", "GET", f"/v1/{self._project}/locations/{zone}/operations"
+        )
         for item in found.get("operations", []):
             if not item.get("done") and (item.get("metadata") or {}).get("target") == path:
                 return str(item["name"])

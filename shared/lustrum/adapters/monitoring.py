@@ -37,7 +37,10 @@ class Monitoring:
                     'AND resource.type="lustre.googleapis.com/Instance" '
                     f'AND resource.labels.instance_id="{instance}"'
                 ),
-                "interval": {"start_time": {"seconds": now - WINDOW}, "end_time": {"seconds": now}},
+                "interval": {
+                    "start_time": {"seconds": now - WINDOW},
+                    "end_time": {"seconds": now},
+                },
                 "view": "FULL",
             },
             timeout=20.0,

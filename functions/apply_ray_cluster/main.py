@@ -1,0 +1,28 @@
+"""`apply_ray_cluster`: ensure the RayCluster and all it needs; say whether it is ready.
+
+The only function that is given the tokens: they go from Secret Manager into its environment and from there
+into a Kubernetes Secret, nowhere else.
+"""
+
+import os
+
+import flask
+import functions_framework
+
+from lustrum.http import Reply, answer_call
+from lustrum.services import services
+from lustrum.steps.cluster import apply_ray_cluster as step
+
+
+@functions_framework.http
+def apply_ray_cluster(request: flask.Request) -> Reply:
+    """Answer a workflow's call."""
+    tokens = (
+        os.environ.get("LUSTRUM_HF_TOKEN", "").strip(),
+        os.environ.get("LUSTRUM_WANDB_API_KEY", "").strip(),
+    )
+    return answer_call(
+        "apply_ray_cluster",
+        request,
+        lambda call: step(services(), call["run_id"], call.get("execution"), tokens),
+    )

@@ -1,0 +1,16 @@
+"""`check_ray_job`: look at the attempt and decide: wait, resume or stop."""
+
+import flask
+import functions_framework
+
+from lustrum.http import Reply, answer_call
+from lustrum.services import services
+from lustrum.steps.training import check_ray_job as step
+
+
+@functions_framework.http
+def check_ray_job(request: flask.Request) -> Reply:
+    """Answer a workflow's call."""
+    return answer_call(
+        "check_ray_job", request, lambda call: step(services(), call["run_id"], call.get("execution"))
+    )

@@ -1,0 +1,16 @@
+"""`export_checkpoints`: export the newest complete step and verify it."""
+
+import flask
+import functions_framework
+
+from lustrum.http import Reply, answer_call
+from lustrum.services import services
+from lustrum.steps.teardown import export_checkpoints as step
+
+
+@functions_framework.http
+def export_checkpoints(request: flask.Request) -> Reply:
+    """Answer a workflow's call."""
+    return answer_call(
+        "export_checkpoints", request, lambda call: step(services(), call["run_id"], call["execution"])
+    )

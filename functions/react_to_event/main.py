@@ -1,0 +1,14 @@
+"""`react_to_event`: job events, build notices and alerts: append, act, ring the doorbell."""
+
+import flask
+import functions_framework
+
+from lustrum.http import Reply, answer_push
+from lustrum.services import services
+from lustrum.steps.events import handle_push
+
+
+@functions_framework.http
+def react_to_event(request: flask.Request) -> Reply:
+    """Answer a Pub/Sub push."""
+    return answer_push("react_to_event", request, lambda body: handle_push(services(), body))

@@ -1,0 +1,16 @@
+"""`submit_ray_job`: submit the next training attempt, or adopt it."""
+
+import flask
+import functions_framework
+
+from lustrum.http import Reply, answer_call
+from lustrum.services import services
+from lustrum.steps.training import submit_ray_job as step
+
+
+@functions_framework.http
+def submit_ray_job(request: flask.Request) -> Reply:
+    """Answer a workflow's call."""
+    return answer_call(
+        "submit_ray_job", request, lambda call: step(services(), call["run_id"], call.get("execution"))
+    )

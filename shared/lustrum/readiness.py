@@ -1,0 +1,114 @@
+"""When a RayCluster is ready, and what its pods and events tell of trouble. Pure.
+
+KubeRay's ``state: ready`` is sticky and RayClusterProvisioned means "once": neither is believed. An invalid
+spec never shows in the status, only as a Warning event.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from lustrum.failures import Failure, classify_text
+
+Object = Mapping[str, Any]
+
+# What ends a wait at once: waiting longer does not mend it.
+FATAL = frozenset(
+    {Failure.IMAGE_ERROR, Failure.LUSTRE_NETWORK, Failure.LUSTRE_CONFIG, Failure.CONFIG}
+)
+_LOST = ("preempt", "nodeshutdown", "node shutdown", "terminated by spot", "shutting down")
+_GONE = ("nodenotready", "node is not ready", "nodelost", "deletingnode", "removingnode")
+_IMAGE_TROUBLE = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName"})
+
+
+def cluster_is_ready(cluster: Object, workers: int) -> bool:
+    """Apply the live test: this generation is observed, the head is ready, all workers are."""
+    status = cluster.get("status") or {}
+    conditions = {item.get("type"): item.get("status") for item in status.get("conditions") or []}
+    desired = int(status.get("desiredWorkerReplicas") or 0)  # zero is left out of the JSON
+    return (
+        status.get("observedGeneration") == cluster["metadata"].get("generation")
+        and conditions.get("HeadPodReady") == "True"
+        and conditions.get("ReplicaFailure") != "True"
+        and desired == workers
+        and int(status.get("readyWorkerReplicas") or 0) == desired
+    )
+
+
+def trouble(
+    pods: Iterable[Object], events: Iterable[Object], run_id: str, since: float
+) -> tuple[Failure, str] | None:
+    """Return the worst trouble that pods and events since a moment tell of, or None.
+
+    A fatal class wins over a passing one; events of other objects do not count.
+    """
+    found = [*_pod_trouble(pods), *_event_trouble(events, run_id, since)]
+    found.sort(key=lambda item: item[0] not in FATAL)
+    return found[0] if found else None
+
+
+def lost_nodes(
+    pods: Iterable[Object], events: Iterable[Object], run_id: str, since: float
+) -> Failure | None:
+    """Return PREEMPTED or NODE_LOST if a worker's node went away since a moment, else None."""
+    gone = False
+    for pod in pods:
+        status = pod.get("status") or {}
+        text = f"{status.get('reason', '')} {status.get('message', '')}".lower()
+        if any(word in text for word in _LOST):
+            return Failure.PREEMPTED
+        gone = gone or any(word in text for word in _GONE)
+    for event in events:
+        if _moment(event) < since:
+            continue
+        text = f"{event.get('reason', '')} {event.get('message', '')}".lower()
+        about = event.get("involvedObject") or {}
+        ours = _is_ours(event, run_id) or about.get("kind") == "Node"
+        if ours and any(word in text for word in _LOST):
+            return Failure.PREEMPTED
+        gone = gone or (ours and any(word in text for word in _GONE))
+    return Failure.NODE_LOST if gone else None
+
+
+def _pod_trouble(pods: Iterable[Object]) -> Iterable[tuple[Failure, str]]:
+    for pod in pods:
+        name = pod["metadata"]["name"]
+        for container in (pod.get("status") or {}).get("containerStatuses") or []:
+            waiting = (container.get("state") or {}).get("waiting") or {}
+            if waiting.get("reason") in _IMAGE_TROUBLE:
+                message = waiting.get("message") or waiting["reason"]
+                yield Failure.IMAGE_ERROR, f"pod {name}: {message}"
+
+
+def _event_trouble(
+    events: Iterable[Object], run_id: str, since: float
+) -> Iterable[tuple[Failure, str]]:
+    for event in events:
+        if event.get("type") != "Warning" or not _is_ours(event, run_id):
+            continue
+        if _moment(event) < since:
+            continue
+        reason, message = str(event.get("reason", "")), str(event.get("message", ""))
+        if reason.startswith("InvalidRayCluster"):
+            yield Failure.CONFIG, f"KubeRay refuses the RayCluster: {message}"
+            continue
+        failure = classify_text(f"{reason} {message}")
+        if failure is not Failure.UNKNOWN:
+            yield failure, f"{reason}: {message}"
+
+
+def _is_ours(event: Object, run_id: str) -> bool:
+    return str((event.get("involvedObject") or {}).get("name", "")).startswith(run_id)
+
+
+def _moment(event: Object) -> float:
+    text = event.get("lastTimestamp") or event.get("eventTime")
+    text = text or (event.get("metadata") or {}).get("creationTimestamp")
+    if not text:
+        return 0.0
+    try:
+        return datetime.fromisoformat(str(text)).timestamp()
+    except ValueError:
+        return 0.0

@@ -1,0 +1,346 @@
+"""`advance_run`: every transition of a run, for the two workflows. Each is a compare-and-set.
+
+A workflow asks `step`; the answer says ``go`` (carry on) or ``stop`` (why it must end). Failures come here
+to be classified, so that the policy is in one table and not in YAML.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lustrum import names
+from lustrum.deployment import next_zone, substitutions
+from lustrum.errors import ServiceError
+from lustrum.failures import TABLE, Failure, Reaction, classify_text, reaction
+from lustrum.run import (
+    Placement,
+    Refused,
+    Run,
+    State,
+    Teardown,
+    add_mishap,
+    advance,
+    check_live,
+    conclude,
+    start_usage,
+)
+from lustrum.services import Services
+from lustrum.steps.builds import build_failure
+
+LEASE = 1800.0  # seconds a teardown owns the run without a sign of life
+QUEUE_POLL = 30.0  # seconds between looks for a free network slot
+Answer = dict[str, Any]
+
+
+def advance_run(services: Services, call: Mapping[str, Any]) -> Answer:
+    """Do one transition.
+
+    Args:
+        call: ``run_id``, ``execution`` (full name), ``step``, and what the step needs.
+
+    Raises:
+        ServiceError: CONFIG for an unknown step; otherwise what the services raise.
+    """
+    step = _STEPS.get(str(call.get("step")))
+    if step is None:
+        raise ServiceError(
+            Failure.CONFIG, f"step: {call.get('step')!r}; must be one of {', '.join(_STEPS)}"
+        )
+    try:
+        return {"go": True, **step(services, call)}
+    except Refused as refused:
+        return {"go": False, "stop": refused.stop, "why": str(refused)}
+
+
+def _claim(services: Services, call: Mapping[str, Any]) -> Answer:
+    """rl_run takes the run, or learns that it is another's; its doorbell is stored first."""
+    now, execution = services.now(), str(call["execution"])
+    callback = call.get("callback_url")
+
+    def edit(run: Run) -> Answer:
+        dead = run.execution not in (None, execution) and not services.workflows.is_live(
+            str(run.execution)
+        )
+        if dead and run.state == State.REQUESTED:
+            run.execution = None  # the first execution died before it did anything
+        check_live(run, execution, now)
+        run.execution = execution
+        run.callback_url = str(callback) if callback else None
+        return {
+            "timing": run.plan.timing.model_dump(),
+            "state": run.state,
+            "capacity_wait": run.plan.capacity_wait_minutes * 60,
+        }
+
+    return services.ledger.change(call["run_id"], edit)
+
+
+def _place(services: Services, call: Mapping[str, Any]) -> Answer:
+    """Lease a network slot in the next zone; the answer carries the build's substitutions."""
+    now, run_id = services.now(), str(call["run_id"])
+    run = services.ledger.load(run_id)
+    check_live(run, call.get("execution"), now)
+    if run.state == State.PROVISIONING and run.placement is not None:  # the last answer was lost
+        return {"placed": True, **_deploy(services, run)}
+    zone = next_zone(run, services.settings.slots)
+    if zone is None:
+        return _out_of_zones(services, run)
+    region = names.region_of(zone)
+    slot = services.ledger.lease_slot(
+        [one.name for one in services.settings.slots if one.region == region], run_id
+    )
+
+    def edit(run: Run) -> Run:
+        check_live(run, call.get("execution"), now)
+        if slot is None:
+            advance(run, State.QUEUED, now, f"every network slot of {region} is taken")
+            return run
+        run.zone_attempts += 1
+        run.placement = Placement(zone_attempt=run.zone_attempts, zone=zone, slot=slot, since=now)
+        run.zones_tried = [*run.zones_tried, zone]
+        run.job = None
+        advance(run, State.PROVISIONING, now, f"{zone}, slot {slot}")
+        start_usage(run, "lustre", now)
+        start_usage(run, "system", now)
+        return run
+
+    try:
+        run = services.ledger.change(run_id, edit)
+    except Refused:
+        services.ledger.release_slot(run_id)
+        raise
+    if slot is None:
+        waited = now - next(
+            (one.at for one in reversed(run.history) if one.state == State.QUEUED), now
+        )
+        if waited >= run.plan.capacity_wait_minutes * 60:
+            return _give_up(services, run, Failure.QUOTA, f"no network slot of {region} came free")
+        return {"placed": False, "wait": QUEUE_POLL}
+    return {"placed": True, **_deploy(services, run)}
+
+
+def _deploy(services: Services, run: Run) -> Answer:
+    assert run.placement is not None
+    return {
+        "zone": run.placement.zone,
+        "substitutions": substitutions(run, services.settings, "deploy"),
+    }
+
+
+def _out_of_zones(services: Services, run: Run) -> Answer:
+    last = run.mishaps[-1] if run.mishaps else None
+    failure = last.failure if last else Failure.CONFIG
+    why = last.sentence if last else "no zone of the request has a network slot (LUSTRUM_SLOTS)"
+    tried = ", ".join(run.zones_tried) or "none"
+    return _give_up(services, run, failure, f"no zone is left (tried: {tried}): {why}")
+
+
+def _give_up(services: Services, run: Run, failure: Failure, why: str) -> Answer:
+    services.ledger.change(run.run_id, lambda one: conclude(one, failure, why))
+    raise Refused("stopped", why)
+
+
+def _enter(services: Services, call: Mapping[str, Any]) -> Answer:
+    """Go to a state of a living run."""
+    now, to = services.now(), State(str(call["state"]))
+
+    def edit(run: Run) -> Answer:
+        check_live(run, call.get("execution"), now)
+        advance(run, to, now)
+        return {"state": run.state}
+
+    return services.ledger.change(call["run_id"], edit)
+
+
+def _failed(services: Services, call: Mapping[str, Any]) -> Answer:
+    """Classify what went wrong and say what follows: retry, next_zone, resume or stop."""
+    now = services.now()
+    run = services.ledger.load(str(call["run_id"]))
+    failure, sentence = _classify(services, run, call)
+
+    def edit(run: Run) -> Answer:
+        before = add_mishap(run, failure, sentence, now)
+        wanted = reaction(failure, before)
+        if wanted is Reaction.NEXT_REGION and run.placement is not None:
+            region = names.region_of(run.placement.zone)
+            run.regions_closed = [*run.regions_closed, region]
+        if wanted is Reaction.NEXT_REGION:
+            wanted = Reaction.NEXT_ZONE
+        if wanted is Reaction.RETRY and run.state == State.PROVISIONING and run.placement:
+            # A build is repeated as a new zone attempt of the same zone, on destroyed ground.
+            run.zones_tried = [zone for zone in run.zones_tried if zone != run.placement.zone]
+            wanted = Reaction.NEXT_ZONE
+        if wanted is Reaction.NEXT_ZONE and next_zone(run, services.settings.slots) is None:
+            wanted = Reaction.STOP
+        if wanted is Reaction.STOP:
+            conclude(run, failure, f"{sentence} ({TABLE[failure].advice})")
+        return {"next": wanted, "failure": failure, "why": sentence}
+
+    return services.ledger.change(run.run_id, edit)
+
+
+def _classify(services: Services, run: Run, call: Mapping[str, Any]) -> tuple[Failure, str]:
+    if call.get("failure") in Failure.__members__:
+        return Failure(call["failure"]), str(call.get("why") or call["failure"])
+    if call.get("build"):
+        return build_failure(services, run, _text(call.get("error")))
+    error = call.get("error")
+    named = _named(error)
+    text = _text(error)
+    if named is not None:
+        return named, text
+    return classify_text(text), text or "something failed without a word"
+
+
+def _named(error: Any) -> Failure | None:
+    """The class in the body of one of our own functions' errors."""
+    body = error.get("body") if isinstance(error, Mapping) else None
+    inner = body.get("error") if isinstance(body, Mapping) else None
+    name = inner.get("class") if isinstance(inner, Mapping) else None
+    return Failure(name) if name in Failure.__members__ else None
+
+
+def _text(error: Any) -> str:
+    if isinstance(error, Mapping):
+        body = error.get("body")
+        inner = body.get("error") if isinstance(body, Mapping) else None
+        if isinstance(inner, Mapping) and inner.get("message"):
+            return str(inner["message"])
+        parts = [str(error.get(key)) for key in ("message", "code") if error.get(key) is not None]
+        return " ".join(parts) or json.dumps(error)[:500]
+    return "" if error is None else str(error)
+
+
+def _hand_over(services: Services, call: Mapping[str, Any]) -> Answer:
+    """Note why the run ends, then ensure its final teardown."""
+
+    def edit(run: Run) -> Run:
+        if call.get("why") and not run.is_over:
+            failure = call.get("failure")
+            known = Failure(failure) if failure in Failure.__members__ else None
+            conclude(run, known, str(call["why"]))
+        return run
+
+    run = services.ledger.change(call["run_id"], edit)
+    if run.is_over:
+        return {"execution": None}
+    return {
+        "execution": services.workflows.ensure(
+            services.settings.teardown_workflow, run.run_id, {"run_id": run.run_id, "final": True}
+        )
+    }
+
+
+def _leave_zone(services: Services, call: Mapping[str, Any]) -> Answer:
+    """Ensure a teardown that is not final, and say whether it has given the run back."""
+    run = services.ledger.load(str(call["run_id"]))
+    if run.is_over or (run.teardown is not None and run.teardown.final):
+        raise Refused("teardown", f"a final teardown of {run.run_id} has begun")
+    if run.cancel is not None:
+        raise Refused("cancelled", f"{run.run_id} was cancelled")
+    if run.placement is None:
+        return {"gone": True}
+    services.workflows.ensure(
+        services.settings.teardown_workflow, run.run_id, {"run_id": run.run_id, "final": False}
+    )
+    return {"gone": False}
+
+
+def _claim_teardown(services: Services, call: Mapping[str, Any]) -> Answer:
+    """A teardown takes the run; single-flight by a lease that a dead one loses."""
+    now, execution, final = services.now(), str(call["execution"]), bool(call.get("final", True))
+
+    def edit(run: Run) -> Answer:
+        if run.is_over:
+            raise Refused("over", f"{run.run_id} is {run.state}")
+        held = run.teardown
+        if (
+            held is not None
+            and held.execution != execution
+            and held.lease_until > now
+            and services.workflows.is_live(held.execution)
+        ):
+            raise Refused("busy", f"another teardown of {run.run_id} is at work")
+        problems = held.problems if held is not None else []
+        run.teardown = Teardown(
+            execution=execution,
+            final=final or (held is not None and held.final),
+            claimed_at=now, lease_until=now + LEASE, problems=problems,
+        )  # fmt: skip
+        return {
+            "final": run.teardown.final,
+            "placed": run.placement is not None,
+            "timing": run.plan.timing.model_dump(),
+            "hard_deadline_at": run.hard_deadline_at,
+        }
+
+    return services.ledger.change(call["run_id"], edit)
+
+
+def _teardown_step(services: Services, call: Mapping[str, Any]) -> Answer:
+    """A teardown enters a state, or notes a problem; either way its lease goes on."""
+    now = services.now()
+
+    def edit(run: Run) -> Answer:
+        if run.teardown is None or run.teardown.execution != call["execution"]:
+            raise Refused("lost", f"the teardown of {run.run_id} was taken over")
+        run.teardown.lease_until = now + LEASE
+        if call.get("problem") is not None:
+            text = f"{call.get('at', run.state)}: {_text(call['problem'])}"[:300]
+            if text not in run.teardown.problems:
+                run.teardown.problems = [*run.teardown.problems[-50:], text]
+        if call.get("state"):
+            advance(run, State(str(call["state"])), now)
+        return {"state": run.state}
+
+    return services.ledger.change(call["run_id"], edit)
+
+
+def _build(services: Services, call: Mapping[str, Any]) -> Answer:
+    """Say how a build of the present zone attempt is: none, live, done or failed."""
+    run = services.ledger.load(str(call["run_id"]))
+    action = str(call["action"])
+    if action == "deploy":
+        check_live(run, call.get("execution"), services.now())
+    elif run.teardown is None or run.teardown.execution != call["execution"]:
+        raise Refused("lost", f"the teardown of {run.run_id} was taken over")
+    if run.placement is None:
+        return {"status": "none"}
+    tag = names.build_tag(run.run_id, action, run.placement.zone_attempt)
+    builds = [build for build in services.builds.tagged(tag) if not build.is_duplicate]
+    since = float(call.get("since") or 0)
+    builds = [build for build in builds if build.is_live or build.created_at >= since]
+    if any(build.is_live for build in builds):
+        return {"status": "live"}
+    if not builds:
+        return {"status": "none"}
+    newest = builds[0]
+    return {
+        "status": "done" if newest.status == "SUCCESS" else "failed",
+        "why": str(newest.output.get("message") or newest.detail),
+    }
+
+
+def _destroy(services: Services, call: Mapping[str, Any]) -> Answer:
+    """Return the substitutions of the destroy build; nothing to build when no zone was ever tried."""
+    _teardown_step(services, {**call, "state": State.DESTROYING})
+    run = services.ledger.load(str(call["run_id"]))
+    if run.placement is None:
+        return {"build": False}
+    return {"build": True, "substitutions": substitutions(run, services.settings, "destroy")}
+
+
+_STEPS: dict[str, Callable[[Services, Mapping[str, Any]], Answer]] = {
+    "claim": _claim,
+    "place": _place,
+    "enter": _enter,
+    "failed": _failed,
+    "hand_over": _hand_over,
+    "build": _build,
+    "leave_zone": _leave_zone,
+    "claim_teardown": _claim_teardown,
+    "teardown": _teardown_step,
+    "destroy": _destroy,
+}

@@ -1,0 +1,161 @@
+"""`apply_ray_cluster` and `delete_ray_cluster`: bring the RayCluster up, head first, and away again."""
+
+from __future__ import annotations
+
+from importlib.resources import files
+from typing import Any
+
+from lustrum import manifest, names
+from lustrum.adapters.kubernetes import Kubernetes
+from lustrum.errors import NotFound, ServiceError
+from lustrum.failures import Failure
+from lustrum.readiness import FATAL, cluster_is_ready, trouble
+from lustrum.run import Run, State, check_live, start_usage
+from lustrum.services import Services
+
+CLOCK_SKEW = 120.0  # seconds between our clock and the cluster's
+Answer = dict[str, Any]
+_HEAD_ONLY = frozenset({State.PROVISIONING, State.STARTING_HEAD, State.STAGING})
+
+
+def apply_ray_cluster(
+    services: Services, run_id: str, execution: str | None, tokens: tuple[str, str] = ("", "")
+) -> Answer:
+    """Ensure everything of the RayCluster for the run's present state, and say whether it is ready.
+
+    Args:
+        services: the services.
+        run_id: the run.
+        execution: the rl_run execution that asks.
+        tokens: Hugging Face token and Weights & Biases key, "" when not given.
+
+    Returns:
+        ``ready``, ``why`` not, and ``failure`` when waiting cannot help.
+    """
+    run = services.ledger.load(run_id)
+    check_live(run, execution, services.now())
+    workers = 0 if run.state in _HEAD_ONLY else run.plan.nodes
+    try:
+        cluster_api = services.kubernetes(run_id)
+        waiting = _claim_trouble(cluster_api)
+        if waiting:
+            return _not_ready(waiting)
+        _ensure_objects(cluster_api, run, tokens)
+        if bool(tokens[1]) != run.wandb:
+            services.ledger.change(run_id, lambda one: setattr(one, "wandb", bool(tokens[1])))
+        cluster = _ensure_cluster(cluster_api, run, workers)
+    except NotFound as error:  # the cluster, its claim or the RayCluster kind is not there yet
+        return _not_ready(str(error))
+    except ServiceError as error:
+        if error.retryable:
+            return _not_ready(str(error))
+        return _not_ready(str(error), error.failure)
+    if cluster is None:
+        return _not_ready("the RayCluster's spec changed: it is made anew")
+    return _look(services, cluster_api, run, cluster, workers)
+
+
+def delete_ray_cluster(services: Services, run_id: str) -> Answer:
+    """Delete the RayCluster and say whether it and its pods are gone."""
+    try:
+        kubernetes = services.kubernetes(run_id)
+        kubernetes.delete("RayCluster", run_id)
+        left = [pod["metadata"]["name"] for pod in kubernetes.pods(run_id)]
+        try:
+            kubernetes.get("RayCluster", run_id)
+            left.append(f"RayCluster {run_id}")
+        except NotFound:
+            pass
+    except NotFound:
+        return {"gone": True, "left": []}
+    return {"gone": not left, "left": left}
+
+
+def _claim_trouble(kubernetes: Kubernetes) -> str:
+    claim = kubernetes.get("PersistentVolumeClaim", names.CLAIM)
+    phase = (claim.get("status") or {}).get("phase")
+    return "" if phase == "Bound" else f"claim {names.CLAIM} is {phase}, not Bound"
+
+
+def _ensure_objects(kubernetes: Kubernetes, run: Run, tokens: tuple[str, str]) -> None:
+    expires = run.hard_deadline_at
+    supervisor = (files("lustrum.job") / "supervisor.py").read_text()
+    kubernetes.apply(manifest.account(run.plan, expires))
+    kubernetes.apply(manifest.tokens(run.plan, expires, *tokens))
+    kubernetes.apply(manifest.job_files(run.plan, expires, {"supervisor.py": supervisor}))
+
+
+def _ensure_cluster(kubernetes: Kubernetes, run: Run, workers: int) -> dict[str, Any] | None:
+    """Apply the RayCluster; None when one of another spec had to be deleted first.
+
+    KubeRay ignores a changed pod template on a live cluster, so a changed hash means delete and make anew.
+    """
+    wanted = manifest.ray_cluster(run.plan, run.hard_deadline_at, workers)
+    try:
+        present = kubernetes.get("RayCluster", run.run_id)
+    except NotFound:
+        return kubernetes.apply(wanted)
+    if present["metadata"].get("deletionTimestamp"):
+        return None
+    annotations = present["metadata"].get("annotations") or {}
+    mine = wanted["metadata"]["annotations"][manifest.HASH_ANNOTATION]
+    if annotations.get(manifest.HASH_ANNOTATION) != mine:
+        kubernetes.delete("RayCluster", run.run_id)
+        return None
+    return kubernetes.apply(wanted)
+
+
+def _look(
+    services: Services, kubernetes: Kubernetes, run: Run, cluster: dict[str, Any], workers: int
+) -> Answer:
+    since = run.history[-1].at - CLOCK_SKEW if run.history else 0.0
+    pods = kubernetes.pods(run.run_id)
+    found = trouble(pods, kubernetes.events(), run.run_id, since)
+    if found is not None and found[0] in FATAL:
+        return _not_ready(found[1], found[0])
+    if workers:
+        _count_accelerators(services, run, pods)
+    status = cluster.get("status") or {}
+    ready = int(status.get("readyWorkerReplicas") or 0)
+    if not cluster_is_ready(cluster, workers):
+        return _not_ready(found[1] if found else f"{ready} of {workers} workers are ready")
+    return _ask_ray(services, kubernetes, run, workers)
+
+
+def _ask_ray(services: Services, kubernetes: Kubernetes, run: Run, workers: int) -> Answer:
+    """Kubernetes may say ready while Ray sees fewer GPUs: Ray's own count decides."""
+    ray = services.ray(kubernetes, run.run_id)
+    try:
+        version = ray.version()
+        nodes = ray.nodes()
+    except ServiceError as error:
+        return _not_ready(str(error))
+    if version.get("ray_version") != run.plan.ray_version:
+        return _not_ready(
+            f"the image runs Ray {version.get('ray_version')}, the plan says {run.plan.ray_version}: "
+            "give ray_version",
+            Failure.CONFIG,
+        )
+    gpus = workers * run.plan.gpus_per_node
+    if nodes.alive != workers + 1 or nodes.gpus < gpus:
+        return _not_ready(
+            f"Ray sees {nodes.alive} of {workers + 1} nodes and {nodes.gpus:g} of {gpus} GPUs"
+        )
+    return {"ready": True, "why": f"{nodes.alive} nodes, {nodes.gpus:g} GPUs", "failure": None}
+
+
+def _count_accelerators(services: Services, run: Run, pods: list[dict[str, Any]]) -> None:
+    running = any(
+        (pod["metadata"].get("labels") or {}).get("ray.io/node-type") == "worker"
+        and (pod.get("status") or {}).get("phase") == "Running"
+        for pod in pods
+    )
+    if running and not any(
+        item.resource == "accelerators" and item.until is None for item in run.usage
+    ):
+        now = services.now()
+        services.ledger.change(run.run_id, lambda one: start_usage(one, "accelerators", now))
+
+
+def _not_ready(why: str, failure: Failure | None = None) -> Answer:
+    return {"ready": False, "why": why, "failure": failure}

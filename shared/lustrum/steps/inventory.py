@@ -1,0 +1,128 @@
+"""`take_inventory`: what of a run is still in the cloud. The only proof that nothing is left.
+
+Judged by what the cloud lists, never by an exit code; a partial answer means unknown, never empty.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from lustrum.adapters.gke import ClusterInfo
+from lustrum.adapters.lustre import Instance
+from lustrum.errors import ServiceError
+from lustrum.names import LABEL_RUN
+from lustrum.run import Refused, Run, end_usage, shorten
+from lustrum.services import Services
+
+Answer = dict[str, Any]
+
+
+@dataclass
+class Inventory:
+    """What exists of one run, and what could not be seen."""
+
+    clusters: list[ClusterInfo] = field(default_factory=list)
+    instances: list[Instance] = field(default_factory=list)
+    builds: list[str] = field(default_factory=list)
+    machines: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+    @property
+    def left(self) -> list[str]:
+        """Everything that exists, as text."""
+        return [
+            *(f"cluster {one.name} in {one.location} ({one.status})" for one in self.clusters),
+            *(f"Lustre {one.name} in {one.zone} ({one.state})" for one in self.instances),
+            *(f"build {one}" for one in self.builds),
+            *(f"VM {one}" for one in self.machines),
+        ]
+
+    @property
+    def is_empty(self) -> bool:
+        """Say whether nothing exists, and everything was seen."""
+        return not self.left and not self.unknown
+
+
+def look_around(services: Services, run_id: str) -> Inventory:
+    """List what exists of a run in all locations: clusters, instances, live builds, machines."""
+    found = Inventory()
+    try:
+        clusters = services.gke.list()
+        found.clusters = [one for one in clusters.clusters if _is_of(one.name, one.labels, run_id)]
+        found.unknown += [f"clusters in {place}" for place in clusters.missing]
+    except ServiceError as error:
+        found.unknown.append(f"clusters: {error}")
+    try:
+        instances = services.lustre.list()
+        found.instances = [
+            one for one in instances.instances if _is_of(one.name, one.labels, run_id)
+        ]
+        found.unknown += [f"Lustre in {place}" for place in instances.unreachable]
+    except ServiceError as error:
+        found.unknown.append(f"Lustre: {error}")
+    try:
+        found.builds = [one.build_id for one in services.builds.tagged(run_id) if one.is_live]
+    except ServiceError as error:
+        found.unknown.append(f"builds: {error}")
+    try:
+        machines = services.compute.machines(run_id)
+        found.machines = [f"{one.name} in {one.zone}" for one in machines.machines]
+        found.unknown += [f"machines in {place}" for place in machines.missing]
+    except ServiceError as error:
+        found.unknown.append(f"machines: {error}")
+    return found
+
+
+def take_inventory(services: Services, run_id: str, execution: str, sweep: bool) -> Answer:
+    """Look around for a teardown; with ``sweep`` also delete by name what is still there.
+
+    Returns:
+        ``empty``, ``left``, ``unknown``, ``problems`` of the sweep.
+    """
+    now = services.now()
+    run = services.ledger.load(run_id)
+    if run.teardown is None or run.teardown.execution != execution:
+        raise Refused("lost", f"the teardown of {run_id} belongs to another execution")
+    found = look_around(services, run_id)
+    problems = delete_left(services, found) if sweep else []
+
+    def edit(one: Run) -> int:
+        if one.teardown is None:
+            return 0
+        one.teardown.inventories = one.teardown.inventories + 1 if found.is_empty else 0
+        one.teardown.lease_until = now + 1800
+        if found.is_empty:
+            end_usage(one, now)
+        elif not found.instances and not found.unknown:
+            end_usage(one, now, "lustre")
+        return one.teardown.inventories
+
+    times = services.ledger.change(run_id, edit)
+    return {
+        "empty": found.is_empty,
+        "times": times,
+        "left": found.left,
+        "unknown": [shorten(one, 200) for one in found.unknown],
+        "problems": problems,
+    }
+
+
+def delete_left(services: Services, found: Inventory) -> list[str]:
+    """Begin to delete clusters and instances by name; a thing being created is deleted by a later round."""
+    problems = []
+    for cluster in found.clusters:
+        try:
+            services.gke.delete(cluster)
+        except ServiceError as error:
+            problems.append(f"cluster {cluster.name}: {shorten(str(error), 200)}")
+    for instance in found.instances:
+        try:
+            services.lustre.delete(instance.zone, instance.name)
+        except ServiceError as error:
+            problems.append(f"Lustre {instance.name}: {shorten(str(error), 200)}")
+    return problems
+
+
+def _is_of(name: str, labels: Any, run_id: str) -> bool:
+    return name == run_id or labels.get(LABEL_RUN) == run_id

@@ -1,0 +1,291 @@
+"""What teardown needs: silence the living, release the accelerators, bring the checkpoint to safety, close.
+
+Each step is idempotent and bounded; the workflow notes a failing one and goes on with the next.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lustrum import manifest, names, task
+from lustrum.adapters.kubernetes import Kubernetes
+from lustrum.adapters.ray_jobs import RayJobs
+from lustrum.errors import NotFound, ServiceError
+from lustrum.failures import Failure
+from lustrum.progress import absorb, log_events
+from lustrum.run import (
+    Checkpoint,
+    Export,
+    Refused,
+    Run,
+    end_usage,
+    shorten,
+)
+from lustrum.services import Services
+
+EXPORT_TRIES = 5  # of an export that is not required
+MANIFEST_FILES = 1  # the manifest itself is exported too
+Answer = dict[str, Any]
+
+
+def stop_ray_job(services: Services, run_id: str, execution: str) -> Answer:
+    """Silence rl_run and the deploy build, stop the job, save its log. Best effort, never in the way.
+
+    Returns:
+        ``stopped``: nothing of the run can create or write any more.
+    """
+    run = _owned(services, run_id, execution)
+    problems: list[str] = []
+    assert run.teardown is not None
+    if run.teardown.final and run.execution is not None:
+        services.workflows.cancel(run.execution)
+    building = _cancel_builds(services, run)
+    try:
+        ray = services.ray(services.kubernetes(run_id), run_id)
+        stopped = _stop_jobs(services, ray, run, problems)
+    except (NotFound, ServiceError) as error:  # no cluster, or a head that does not answer
+        stopped = True
+        problems.append(shorten(str(error), 200))
+    return {"stopped": stopped and not building, "building": building, "problems": problems}
+
+
+def release_accelerators(services: Services, run_id: str, execution: str) -> Answer:
+    """Scale the workers to 0 and delete the GPU node pool. Never waits for the training: it was stopped."""
+    run = _owned(services, run_id, execution)
+    try:
+        cluster = services.gke.find(run_id)
+    except NotFound:
+        _end(services, run_id, "accelerators")
+        return {"released": True, "left": []}
+    if names.GPU_POOL in cluster.pools:
+        services.gke.delete_pool(cluster, names.GPU_POOL)
+    try:
+        _no_workers(services.kubernetes(run_id), run)
+    except (NotFound, ServiceError):
+        pass  # the pool goes anyway
+    left = [one.name for one in services.compute.machines(run_id).machines if one.gpus]
+    if not left and names.GPU_POOL not in services.gke.find(run_id).pools:
+        _end(services, run_id, "accelerators")
+        return {"released": True, "left": []}
+    return {"released": False, "left": left}
+
+
+def export_checkpoints(services: Services, run_id: str, execution: str) -> Answer:
+    """Export the newest complete step and verify it at the destination.
+
+    Returns:
+        ``done``: safe, or nothing to save, or given up; ``verified`` step or None; ``why`` not yet.
+    """
+    now = services.now()
+    run = _owned(services, run_id, execution)
+    if run.cancel is not None and not run.cancel.export:
+        return _exported(None, "the cancel asked for no export")
+    if run.placement is None:
+        return _exported(None, "nothing was ever created")
+    newest = _newest_checkpoint(services, run)
+    if newest is None:
+        return _exported(None, "there is no complete checkpoint")
+    if run.export is not None and run.export.step == newest.step and run.export.verified_at:
+        return _exported(newest.step, "")
+    if now >= run.hard_deadline_at:
+        return _exported(None, "the hard deadline has passed")
+    try:
+        return _export(services, run, newest, now)
+    except NotFound as error:
+        return _exported(None, f"the file system is gone: {error}")
+    except ServiceError as error:
+        return _try_again(services, run, shorten(str(error), 300))
+
+
+def close_run(services: Services, run_id: str, execution: str) -> Answer:
+    """End the run: report, CLOSED, notification; or, after a teardown that is not final, give the slot back."""
+    from lustrum.steps.closing import close, reopen
+
+    run = _owned(services, run_id, execution)
+    assert run.teardown is not None
+    return close(services, run) if run.teardown.final else reopen(services, run)
+
+
+def _owned(services: Services, run_id: str, execution: str) -> Run:
+    run = services.ledger.load(run_id)
+    if run.is_over:
+        raise Refused("over", f"{run_id} is {run.state}")
+    if run.teardown is None or run.teardown.execution != execution:
+        raise Refused("lost", f"the teardown of {run_id} belongs to another execution")
+    return run
+
+
+def _cancel_builds(services: Services, run: Run) -> list[str]:
+    """Cancel the deploy builds and return those that are still alive."""
+    alive = []
+    for build in services.builds.tagged(run.run_id):
+        if build.is_live and any("-deploy-" in tag for tag in build.tags):
+            services.builds.cancel(build.build_id)
+            alive.append(build.build_id)
+    return alive
+
+
+def _stop_jobs(services: Services, ray: RayJobs, run: Run, problems: list[str]) -> bool:
+    stopped = True
+    for identity in _jobs_of(run):
+        try:
+            job = ray.get(identity)
+        except NotFound:
+            continue
+        if not job.is_over:
+            ray.stop(identity)
+            job = ray.get(identity)
+            stopped = stopped and job.is_over
+        if job.is_over:
+            _save_log(services, ray, run, identity, problems)
+    return stopped
+
+
+def _jobs_of(run: Run) -> list[str]:
+    found = [names.submission_id(run.run_id, number) for number in range(1, run.attempt + 1)]
+    if run.placement is not None:
+        found.append(names.stage_id(run.run_id, run.placement.zone_attempt))
+    return found
+
+
+def _save_log(
+    services: Services, ray: RayJobs, run: Run, identity: str, problems: list[str]
+) -> None:
+    """Bring the log and what it says into safety; the head that keeps it is about to die."""
+    try:
+        text = ray.logs(identity)
+        folder = log_folder(services, run)
+        services.storage.write(
+            f"{folder}{identity}.log", text.encode(), "text/plain; charset=utf-8"
+        )
+    except ServiceError as error:
+        problems.append(f"log of {identity}: {shorten(str(error), 200)}")
+        return
+    now = services.now()
+    events = list(log_events(text))
+
+    def edit(one: Run) -> None:
+        one.log_uri = folder
+        for event in events:
+            absorb(one, event, now)
+
+    services.ledger.change(run.run_id, edit)
+
+
+def log_folder(services: Services, run: Run) -> str:
+    """Return the bucket folder of a run's logs and report."""
+    return f"gs://{services.settings.report_bucket}/runs/{run.run_id}/"
+
+
+def _no_workers(kubernetes: Kubernetes, run: Run) -> None:
+    kubernetes.get("RayCluster", run.run_id)  # NotFound: do not make one
+    kubernetes.apply(manifest.ray_cluster(run.plan, run.hard_deadline_at, 0))
+
+
+def _newest_checkpoint(services: Services, run: Run) -> Checkpoint | None:
+    """Ask the file system itself, through the head; else trust the record."""
+    known = run.checkpoint
+    try:
+        ray = services.ray(services.kubernetes(run.run_id), run.run_id)
+        identity = names.list_id(run.run_id, f"t{run.zone_attempts}-a{run.attempt}")
+        job = ray.submit(
+            identity, task.entrypoint("list", task.list_spec(run)),
+            task.job_environment(run.plan), {"run_id": run.run_id},
+        )  # fmt: skip
+        if not job.is_over:
+            raise ServiceError(
+                Failure.INFRA_TRANSIENT, f"the listing {identity} is {job.status}", retryable=True
+            )
+        listed = task.read_listing(ray.logs(identity))
+    except NotFound:
+        return known
+    except ServiceError as error:
+        if error.retryable and run.state == "EXPORTING" and _listing_may_come(services, run):
+            raise
+        return known
+    if listed is None:
+        return known
+    newest = max((one for one in listed if one.complete), key=lambda one: one.step, default=None)
+    if newest is None:
+        return None
+    if known is not None and known.step == newest.step:
+        return known.model_copy(update={"bytes": newest.bytes, "files": newest.files})
+    found = Checkpoint(step=newest.step, bytes=newest.bytes, files=newest.files, at=services.now())
+
+    def edit(one: Run) -> None:
+        one.checkpoint = found
+
+    services.ledger.change(run.run_id, edit)
+    return found
+
+
+def _listing_may_come(services: Services, run: Run) -> bool:
+    """A head that does not answer is waited for a while, not for ever."""
+    began = next((one.at for one in reversed(run.history) if one.state == "EXPORTING"), 0.0)
+    return services.now() - began < run.plan.timing.silence
+
+
+def _export(services: Services, run: Run, newest: Checkpoint, now: float) -> Answer:
+    assert run.placement is not None
+    export = run.export
+    if export is None or export.step != newest.step or export.operation is None:
+        tries = export.tries if export is not None and export.step == newest.step else 0
+        uri = f"{run.plan.export_to}step_{newest.step}/"
+        folder = f"/runs/{run.run_id}/checkpoints/step_{newest.step}"
+        operation = services.lustre.export(run.placement.zone, run.run_id, folder, uri)
+        export = Export(
+            step=newest.step, uri=uri, operation=operation, started_at=now, tries=tries + 1,
+            bytes=newest.bytes, files=newest.files,
+        )  # fmt: skip
+        _store(services, run, export)
+    assert export.operation is not None
+    transfer = services.lustre.transfer(export.operation)
+    if not transfer.done:
+        return {"done": False, "verified": None, "why": f"{transfer.bytes} bytes copied"}
+    problem = transfer.problem or _missing(services, export)
+    if problem:
+        return _try_again(services, run, problem, export)
+    export.verified_at = services.now()
+    export.problem = ""
+    _store(services, run, export)
+    return _exported(export.step, "")
+
+
+def _missing(services: Services, export: Export) -> str:
+    """Compare the destination with the manifest: an operation's own word is not enough."""
+    found = services.storage.list(export.uri)
+    size = sum(one.size for one in found)
+    if len(found) < max(export.files, 1) or size < export.bytes:
+        return (
+            f"{export.uri} holds {len(found)} objects and {size} bytes, "
+            f"step_{export.step} has {export.files} files and {export.bytes} bytes"
+        )
+    return ""
+
+
+def _try_again(services: Services, run: Run, problem: str, export: Export | None = None) -> Answer:
+    export = export or run.export
+    tries = export.tries if export is not None else 1
+    if export is not None:
+        export.problem = shorten(problem)
+        export.operation = None  # the next try begins a new one; what is copied is skipped
+        _store(services, run, export)
+    if not run.plan.export_required and tries >= EXPORT_TRIES:
+        return _exported(None, f"given up after {tries} tries: {problem}")
+    return {"done": False, "verified": None, "why": problem}
+
+
+def _store(services: Services, run: Run, export: Export) -> None:
+    def edit(one: Run) -> None:
+        one.export = export
+
+    services.ledger.change(run.run_id, edit)
+
+
+def _end(services: Services, run_id: str, *resources: str) -> None:
+    now = services.now()
+    services.ledger.change(run_id, lambda one: end_usage(one, now, *resources))
+
+
+def _exported(step: int | None, why: str) -> Answer:
+    return {"done": True, "verified": step, "why": why}
