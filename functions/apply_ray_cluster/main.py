@@ -1,14 +1,13 @@
 """`apply_ray_cluster`: ensure the RayCluster and all it needs; say whether it is ready.
 
-The only function that is given the tokens: they go from Secret Manager into its environment and from there
-into a Kubernetes Secret, nowhere else.
+The only function that is given the tokens: they go from Secret Manager into its environment and
+from there into a Kubernetes Secret, nowhere else.
 """
 
 import os
 
 import flask
 import functions_framework
-
 from lustrum.http import Reply, answer_call
 from lustrum.services import services
 from lustrum.steps.cluster import apply_ray_cluster as step

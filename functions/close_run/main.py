@@ -2,7 +2,6 @@
 
 import flask
 import functions_framework
-
 from lustrum.http import Reply, answer_call
 from lustrum.services import services
 from lustrum.steps.teardown import close_run as step

@@ -2,7 +2,6 @@
 
 import flask
 import functions_framework
-
 from lustrum.http import Reply, answer_call
 from lustrum.services import services
 from lustrum.steps.teardown import export_checkpoints as step
@@ -12,5 +11,7 @@ from lustrum.steps.teardown import export_checkpoints as step
 def export_checkpoints(request: flask.Request) -> Reply:
     """Answer a workflow's call."""
     return answer_call(
-        "export_checkpoints", request, lambda call: step(services(), call["run_id"], call["execution"])
+        "export_checkpoints",
+        request,
+        lambda call: step(services(), call["run_id"], call["execution"]),
     )

@@ -4,7 +4,6 @@ import json
 
 import flask
 import functions_framework
-
 from lustrum.http import Reply, log
 from lustrum.services import services
 from lustrum.steps.reaping import ReapFailed

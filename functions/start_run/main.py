@@ -2,7 +2,6 @@
 
 import flask
 import functions_framework
-
 from lustrum.http import Reply, answer_push
 from lustrum.services import services
 from lustrum.steps.requests import handle_push

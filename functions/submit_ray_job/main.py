@@ -2,7 +2,6 @@
 
 import flask
 import functions_framework
-
 from lustrum.http import Reply, answer_call
 from lustrum.services import services
 from lustrum.steps.training import submit_ray_job as step
@@ -12,5 +11,7 @@ from lustrum.steps.training import submit_ray_job as step
 def submit_ray_job(request: flask.Request) -> Reply:
     """Answer a workflow's call."""
     return answer_call(
-        "submit_ray_job", request, lambda call: step(services(), call["run_id"], call.get("execution"))
+        "submit_ray_job",
+        request,
+        lambda call: step(services(), call["run_id"], call.get("execution")),
     )

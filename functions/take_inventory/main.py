@@ -2,7 +2,6 @@
 
 import flask
 import functions_framework
-
 from lustrum.http import Reply, answer_call
 from lustrum.services import services
 from lustrum.steps.inventory import take_inventory as step
@@ -12,5 +11,7 @@ from lustrum.steps.inventory import take_inventory as step
 def take_inventory(request: flask.Request) -> Reply:
     """Answer a workflow's call."""
     return answer_call(
-        "take_inventory", request, lambda call: step(services(), call["run_id"], call["execution"], bool(call.get("sweep")))
+        "take_inventory",
+        request,
+        lambda call: step(services(), call["run_id"], call["execution"], bool(call.get("sweep"))),
     )

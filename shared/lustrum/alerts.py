@@ -1,7 +1,7 @@
 """Monitoring incidents from the Pub/Sub notification channel, and what each asks for. Pure.
 
-Shape: version 1.2 of the notification. Values arrive as strings, labels may be null, the console's test
-button sends ``version: test``; an unknown state is logged and nothing else.
+Shape: version 1.2 of the notification. Values arrive as strings, labels may be null, the
+console's test button sends ``version: test``; an unknown state is logged and nothing else.
 """
 
 from __future__ import annotations

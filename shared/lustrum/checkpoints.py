@@ -3,9 +3,10 @@
 The supervisor on the Ray head judges the same folders with the same rules and cannot import this;
 `tests/job/test_agreement.py` holds the two to the same answers.
 
-NeMo-RL writes `tmp_step_N` and renames it to `step_N`: the rename is the commit. A complete step has
-a readable `training_info.json` and, once the supervisor has written its manifest, every file the
-manifest names in the size it names. An unreadable manifest counts as none: the rename is the proof.
+NeMo-RL writes `tmp_step_N` and renames it to `step_N`: the rename is the commit. A complete step
+has a readable `training_info.json` and, once the supervisor has written its manifest, every file
+the manifest names, in the size it names. An unreadable manifest counts as none: the rename is the
+proof.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ _STEP = re.compile(r"step_(\d+)")
 
 @dataclass(frozen=True, order=True)
 class Checkpoint:
-    """One committed step: files and bytes without the manifest; ``total_steps`` None if unknown."""
+    """A committed step: files and bytes without the manifest; ``total_steps`` None if unknown."""
 
     step: int
     files: int

@@ -1,4 +1,4 @@
-"""Packing a folder for `lustrum start --code DIR`: what goes in, what is refused, a reproducible zip.
+"""Packing a folder for `lustrum start --code DIR`: what goes in and what is refused.
 
 `.gitignore` and `.rayignore` are honoured in every folder walked, with gitignore's rules: a deeper
 file overrules a shallower one, and nothing below an ignored folder can be taken back. `.git`,
@@ -140,7 +140,9 @@ def _specs_of(root: Path, folder: Path) -> list[tuple[str, GitIgnoreSpec]]:
 
 
 def _is_ignored(name: str, is_folder: bool, specs: list[tuple[str, GitIgnoreSpec]]) -> bool:
-    """The deepest file with an opinion wins; in one folder .rayignore and .gitignore each exclude."""
+    """The deepest folder with an opinion wins; within one, .rayignore and .gitignore both
+    exclude.
+    """
     verdicts: dict[str, bool] = {}
     for prefix, spec in specs:
         relative = name[len(prefix) :] + ("/" if is_folder else "")
@@ -181,7 +183,7 @@ def _check_secrets(found: list[tuple[str, Path]]) -> None:
 
 
 def secret_in(name: str, path: Path) -> str | None:
-    """Return why a file looks like a secret, None if it does not; the secret itself is not shown."""
+    """Return why a file looks like a secret, None if it does not; never the secret itself."""
     base = name.rsplit("/", 1)[-1].lower()
     if not _HARMLESS_NAMES.fullmatch(base):
         for pattern, why in _SECRET_NAMES:

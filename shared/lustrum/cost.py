@@ -1,4 +1,6 @@
-"""What a run can cost at most, and what it did cost. US dollars, estimates from dated list prices."""
+"""What a run can cost at most, and what it did cost. US dollars, estimates from dated list
+prices.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,9 @@ from pydantic import BaseModel
 
 @dataclass(frozen=True)
 class Prices:
-    """Dated list prices: dollars per node-hour, GiB-month of Lustre by tier, cluster-hour, build-minute."""
+    """Dated list prices: dollars per node-hour, GiB-month of Lustre by tier, cluster-hour,
+    build-minute.
+    """
 
     dated: str
     node_hour: Mapping[str, float]
@@ -24,13 +28,16 @@ class Prices:
     hours_per_month: float
 
     def node(self, machine: str, capacity: str) -> float:
-        """Return dollars per hour of one node; ``capacity`` is spot, on-demand or a reservation's name."""
+        """Return dollars per hour of one node; ``capacity`` is spot, on-demand or a
+        reservation's name.
+        """
         kind = capacity if capacity in ("spot", "on-demand") else "reservation"
         try:
             return self.node_hour[f"{machine}/{kind}"]
         except KeyError:
             raise ValueError(
-                f"prices.yaml has no price of {machine}/{kind}; add it: a run without a price is not bounded"
+                f"prices.yaml has no price of {machine}/{kind}; add it: "
+                "a run without a price is not bounded"
             ) from None
 
     def lustre(self, gib: int, tier: int) -> float:
@@ -46,7 +53,9 @@ def prices() -> Prices:
 
 
 class Usage(BaseModel):
-    """One billed thing over time: ``rate`` in dollars per hour per piece, times in epoch seconds."""
+    """One billed thing over time: ``rate`` in dollars per hour per piece, times in epoch
+    seconds.
+    """
 
     resource: str
     pieces: float

@@ -55,7 +55,9 @@ def slot_variables(slot: Slot) -> dict[str, str]:
 
 
 def next_zone(run: Run, slots: tuple[Slot, ...]) -> str | None:
-    """Return the next zone to try: not tried, its region not closed, and with a network; None if none is left."""
+    """Return the next zone to try: not tried, its region not closed, and with a network; None
+    if none is left.
+    """
     regions = {slot.region for slot in slots}
     return next(
         (

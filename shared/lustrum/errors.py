@@ -6,7 +6,8 @@ from lustrum.failures import Failure
 
 
 class MalformedEvent(ValueError):
-    """A message that cannot be read: kept in the dead-letter topic and acknowledged, never retried.
+    """A message that cannot be read: kept in the dead-letter topic and acknowledged, never
+    retried.
 
     Attributes:
         field: where it is wrong.

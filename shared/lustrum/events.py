@@ -1,8 +1,9 @@
 """Decoding of everything Pub/Sub can bring to `react_to_event` and `start_run`. Pure.
 
-Sources of the shapes: Pub/Sub's push body and its emulator's, CloudEvents as a 2nd gen function gets
-them, Cloud Build's notifications, GKE's notifications. Nothing here raises anything but
-`MalformedEvent`: a message that cannot be read must be kept and acknowledged, never retried for days.
+Sources of the shapes: Pub/Sub's push body and its emulator's, CloudEvents as a 2nd gen function
+gets them, Cloud Build's notifications, GKE's notifications. Nothing here raises anything but
+`MalformedEvent`: a message that cannot be read must be kept and acknowledged, never retried for
+days.
 """
 
 from __future__ import annotations
@@ -27,7 +28,9 @@ MAX_AHEAD = 3600.0  # seconds an event may lie in the future before its clock is
 
 @dataclass(frozen=True)
 class Message:
-    """One Pub/Sub message: ``data`` decoded from base64, ``published`` aware or None if not given."""
+    """One Pub/Sub message: ``data`` decoded from base64, ``published`` aware or None if not
+    given.
+    """
 
     data: bytes
     attributes: Mapping[str, str] = field(default_factory=dict)
@@ -83,7 +86,9 @@ class JobEvent(BaseModel):
         return [(point.step, point.reward) for point in self.steps]
 
     def moment(self, now: float) -> float:
-        """Return when it happened, epoch seconds; ``now`` when its own clock cannot be believed."""
+        """Return when it happened, epoch seconds; ``now`` when its own clock cannot be
+        believed.
+        """
         at = _epoch(self.at)
         return at if at is not None and now - 31 * 86400 < at < now + MAX_AHEAD else now
 

@@ -97,7 +97,9 @@ NODE_LOSS = frozenset({Failure.PREEMPTED, Failure.NODE_LOST, Failure.HEAD_LOST})
 
 
 def reaction(failure: Failure, times_before: int) -> Reaction:
-    """Return what to do about a failure that already happened ``times_before`` times in this run."""
+    """Return what to do about a failure that already happened ``times_before`` times in this
+    run.
+    """
     policy = TABLE[failure]
     if policy.limit is not None and times_before >= policy.limit:
         return Reaction.STOP
@@ -125,6 +127,11 @@ _TEXTS: tuple[tuple[re.Pattern[str], Failure], ...] = tuple(
          r"|deadline exceeded|unavailable|timed? ?out", Failure.INFRA_TRANSIENT),
     )
 )  # fmt: skip
+
+
+def named(text: object) -> Failure | None:
+    """Return the class of that name, None if there is none."""
+    return Failure(text) if isinstance(text, str) and text in Failure.__members__ else None
 
 
 def classify_text(text: str, default: Failure = Failure.UNKNOWN) -> Failure:

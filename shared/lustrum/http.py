@@ -1,4 +1,6 @@
-"""The HTTP side of a function: JSON in, JSON out, errors with class, message and whether to try again."""
+"""The HTTP side of a function: JSON in, JSON out, errors with class, message and whether to try
+again.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,9 @@ class BodyOf(Protocol):
         """Return the raw body."""
 
 
-def answer_call(function: str, request: BodyOf, handler: Callable[[Call], Mapping[str, Any]]) -> Reply:
+def answer_call(
+    function: str, request: BodyOf, handler: Callable[[Call], Mapping[str, Any]]
+) -> Reply:
     """Answer one call of a workflow.
 
     The body must be a JSON object with a valid ``run_id``. `Refused` is an answer, not an error:
@@ -51,7 +55,9 @@ def answer_call(function: str, request: BodyOf, handler: Callable[[Call], Mappin
     return json.dumps(reply), status, _HEADERS
 
 
-def answer_push(function: str, request: BodyOf, handler: Callable[[bytes], Mapping[str, Any]]) -> Reply:
+def answer_push(
+    function: str, request: BodyOf, handler: Callable[[bytes], Mapping[str, Any]]
+) -> Reply:
     """Answer one Pub/Sub push: 2xx acknowledges, 503 asks for another delivery.
 
     A message that can never be used was dealt with by the handler; what raises here may pass.

@@ -1,7 +1,7 @@
 """The Kubernetes objects of a run: account, Secret, ConfigMap and RayCluster. Pure.
 
-Tokens arrive as files from a Secret, never as environment: Ray returns ``env_vars`` in plain text and
-NeMo-RL copies ``os.environ`` into every actor's runtime environment.
+Tokens arrive as files from a Secret, never as environment: Ray returns ``env_vars`` in plain
+text and NeMo-RL copies ``os.environ`` into every actor's runtime environment.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ def job_files(plan: RunPlan, expires: float, files: Mapping[str, str]) -> Manife
 def ray_cluster(plan: RunPlan, expires: float, workers: int) -> Manifest:
     """Return the RayCluster with ``workers`` workers (0: the head alone).
 
-    The head takes no GPU, sits on the on-demand system pool and may not be evicted: losing it loses every
+    The head takes no GPU, sits on the on-demand system pool and may not be evicted: losing it
+    loses every
     job record. Its limits equal its requests, since KubeRay takes Ray's memory from the limit.
     """
     spec = {
@@ -87,7 +88,9 @@ def ray_cluster(plan: RunPlan, expires: float, workers: int) -> Manifest:
 
 
 def spec_hash(spec: Mapping[str, Any]) -> str:
-    """Return a hash of a RayCluster spec but for its replicas: a changed template needs new pods."""
+    """Return a hash of a RayCluster spec but for its replicas: a changed template needs new
+    pods.
+    """
     plain = json.loads(json.dumps(spec))
     for group in plain["workerGroupSpecs"]:
         group.pop("replicas")

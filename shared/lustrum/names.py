@@ -41,8 +41,10 @@ def message_key(attributes: Mapping[str, str], message_id: str, published: datet
     """Return the idempotency key of a request message.
 
     The attribute ``idempotency_key`` wins. A scheduled message (static attributes ``schedule``,
-    ``cron``, ``tz``; Cloud Scheduler sends nothing else) is keyed by its last tick at or before the
-    publish time, so that a tick delivered or fired twice is one run. Anything else: the message id.
+    ``cron``, ``tz``; Cloud Scheduler sends nothing else) is keyed by its last tick at or before
+    the
+    publish time, so that a tick delivered or fired twice is one run. Anything else: the message
+    id.
 
     Raises:
         ValueError: ``cron`` or ``tz`` is not usable, naming it.
@@ -69,7 +71,8 @@ def last_tick(cron: str, tz: str, at: datetime) -> datetime:
         ) from None
     local = at.astimezone(zone)
     try:
-        # CronSim looks strictly before its start, to the minute; a tick at this very minute counts.
+        # CronSim looks strictly before its start, to the minute; a tick at this very minute
+        # counts.
         start = datetime.fromtimestamp(local.timestamp() - local.timestamp() % 60 + 60, zone)
         tick = next(CronSim(cron, start, reverse=True))
     except (CronSimError, StopIteration):

@@ -30,8 +30,8 @@ class Action(StrEnum):
 class Seen:
     """What one look at Ray and Kubernetes gave.
 
-    ``status`` is Ray's, or MISSING (404) or UNREACHABLE. ``lost`` is the class of node loss for which
-    there is evidence since the attempt began, else None. Times in epoch seconds.
+    ``status`` is Ray's, or MISSING (404) or UNREACHABLE. ``lost`` is the class of node loss for
+    which there is evidence since the attempt began, else None. Times in epoch seconds.
     """
 
     status: str
@@ -160,12 +160,14 @@ def _react(run: Run, failure: Failure, sentence: str, step: int) -> Verdict:
         return Verdict(Action.STOP, failure, sentence)
     if run.attempt >= run.plan.attempts:
         return Verdict(
-            Action.STOP, failure, f"{sentence}; limits.attempts {run.plan.attempts} reached"
+            Action.STOP,
+            failure,
+            f"{sentence}; limits.attempts {run.plan.attempts} reached",
         )
     if crashes_after(run, failure) >= CRASH_LOOP:
         return Verdict(
             Action.STOP, failure,
-            f"{sentence}; {CRASH_LOOP} attempts in a row without a newer checkpoint than step {step}",
+            f"{sentence}; {CRASH_LOOP} attempts in a row without a checkpoint newer than step {step}",
         )  # fmt: skip
     return Verdict(Action.RESUME, failure, sentence)
 

@@ -1,4 +1,6 @@
-"""`RunPlan`: a request resolved against profiles, tables and prices. Pure; refused before anything is created."""
+"""`RunPlan`: a request resolved against profiles, tables and prices. Pure; refused before
+anything is created.
+"""
 
 from __future__ import annotations
 
@@ -74,7 +76,9 @@ class Profile(BaseModel):
 
 
 class RunPlan(BaseModel):
-    """Everything a run will do, decided before the first create. Hours, GiB, US dollars as named."""
+    """Everything a run will do, decided before the first create. Hours, GiB, US dollars as
+    named.
+    """
 
     run_id: str
     name: str
@@ -120,7 +124,9 @@ class RunPlan(BaseModel):
 
     @property
     def checkpoint_dir(self) -> str:
-        """Where the training writes ``step_N``: it holds the run id, so no other run's is resumed."""
+        """Where the training writes ``step_N``: it holds the run id, so no other run's is
+        resumed.
+        """
         return names.run_folder(self.run_id) + "/checkpoints"
 
     @property
@@ -178,10 +184,12 @@ def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan
     tier = lustre.throughput_mbps_per_tib if lustre else profile.lustre["throughput_mbps_per_tib"]
     _check_lustre(capacity, tier, profile, request.checkpoints.keep)
     limits = request.limits
+    export_default = f"gs://{export_bucket}/runs/"
     plan = RunPlan(
         run_id=run_id, name=request.name, profile=request.profile,
         image=image, ray_version=known.ray_version, script=known.script,
-        model=str(overrides.get("policy.model_name", profile.model)), fetch_model=profile.fetch_model,
+        model=str(overrides.get("policy.model_name", profile.model)),
+        fetch_model=profile.fetch_model,
         nodes=nodes, gpus_per_node=profile.gpus_per_node,
         machine=profile.machine, accelerator=profile.accelerator,
         zones=request.zones or profile.zones, capacity=request.capacity,
@@ -190,7 +198,7 @@ def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan
         max_num_steps=max_steps, save_period=request.checkpoints.save_period,
         keep=request.checkpoints.keep, overrides=overrides, environment=profile.environment,
         code=request.code,
-        export_to=_folder(request.checkpoints.export_to or f"gs://{export_bucket}/runs/") + run_id + "/",
+        export_to=f"{_folder(request.checkpoints.export_to or export_default)}{run_id}/",
         export_required=request.checkpoints.required, resume_from=request.checkpoints.resume_from,
         hours=limits.hours, hard_hours=limits.hours + EXPORT_GRACE_HOURS,
         attempts=limits.attempts, capacity_wait_minutes=limits.capacity_wait_minutes,
@@ -201,7 +209,9 @@ def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan
 
 
 def worst_cost(plan: RunPlan, hours: float) -> float:
-    """Return the most a run of ``hours`` costs: all of it up until the deadline, then Lustre and head."""
+    """Return the most a run of ``hours`` costs: all of it up until the deadline, then Lustre
+    and head.
+    """
     rates = plan.rates()
     gpu_pieces, gpu_rate = rates["accelerators"]
     rest = sum(pieces * rate for name, (pieces, rate) in rates.items() if name != "accelerators")
@@ -232,7 +242,9 @@ def _whole(value: Scalar) -> int:
 
 
 def _check_batch(overrides: dict[str, Scalar]) -> None:
-    """NeMo-RL needs train_global_batch_size == prompts x generations; else it dies after the model is loaded."""
+    """NeMo-RL needs train_global_batch_size == prompts x generations; else it dies after the
+    model is loaded.
+    """
     keys = (
         "grpo.num_prompts_per_step",
         "grpo.num_generations_per_prompt",
@@ -262,8 +274,8 @@ def _check_lustre(capacity: int, tier: int, profile: Profile, keep: int) -> None
     if capacity * 0.8 < needed:
         raise BadRequest(
             "checkpoints.keep", keep,
-            f"needs about {needed:,.0f} GiB with one save in flight; lustre.capacity_gib {capacity} "
-            "leaves too little, raise it or lower keep",
+            f"needs about {needed:,.0f} GiB with one save in flight; lustre.capacity_gib "
+            f"{capacity} leaves too little, raise it or lower keep",
         )  # fmt: skip
 
 

@@ -1,7 +1,7 @@
 """When a RayCluster is ready, and what its pods and events tell of trouble. Pure.
 
-KubeRay's ``state: ready`` is sticky and RayClusterProvisioned means "once": neither is believed. An invalid
-spec never shows in the status, only as a Warning event.
+KubeRay's ``state: ready`` is sticky and RayClusterProvisioned means "once": neither is
+believed. An invalid spec never shows in the status, only as a Warning event.
 """
 
 from __future__ import annotations

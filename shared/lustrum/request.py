@@ -1,8 +1,9 @@
-"""What a message on ``lustrum-requests`` may say: `StartRequest`, `CancelRequest`, `ExtendRequest`.
+"""What a message on ``lustrum-requests`` may say: `StartRequest`, `CancelRequest`,
+`ExtendRequest`.
 
 Strict on purpose: an unknown key, a wrong type or a value outside the allow-list is a `BadRequest`
-that names the field, the value and what is accepted. Nothing from a message reaches a shell, a path
-or a project id unchecked; a project id is never taken from a message at all.
+that names the field, the value and what is accepted. Nothing from a message reaches a shell, a
+path or a project id unchecked; a project id is never taken from a message at all.
 """
 
 from __future__ import annotations
@@ -79,7 +80,8 @@ class LustreRequest(_Strict):
 class CheckpointRequest(_Strict):
     """What is saved, kept and brought to safety.
 
-    ``required``: destroy waits for a verified export until the hard deadline; else one try is enough.
+    ``required``: destroy waits for a verified export until the hard deadline; else one try is
+    enough.
     ``resume_from``: a ``gs://`` folder that holds ``step_N``, or the run id of an earlier run.
     """
 

@@ -51,8 +51,8 @@ _LIVE = {
     State.QUEUED: {State.PROVISIONING},
     State.PROVISIONING: {State.STARTING_HEAD},
     State.STARTING_HEAD: {State.STAGING},
-    State.STAGING: {State.WAITING_FOR_GPUS},
-    State.WAITING_FOR_GPUS: {State.TRAINING},
+    State.STAGING: {State.WAITING_FOR_GPUS, State.STARTING_HEAD},
+    State.WAITING_FOR_GPUS: {State.TRAINING, State.STARTING_HEAD},
     State.TRAINING: {State.RECOVERING},
     State.RECOVERING: {State.TRAINING},
 }
@@ -275,7 +275,9 @@ def add_mishap(run: Run, failure: Failure, sentence: str, now: float) -> int:
 
 
 def conclude(run: Run, failure: Failure | None, reason: str) -> None:
-    """Set the failure class and the sentence of a run that must end, once: the first cause stands."""
+    """Set the failure class and the sentence of a run that must end, once: the first cause
+    stands.
+    """
     if run.reason:
         return
     run.failure = failure

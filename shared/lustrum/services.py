@@ -1,4 +1,6 @@
-"""The services a step works with, each made when first asked for: a cold start loads only what it needs."""
+"""The services a step works with, each made when first asked for: a cold start loads only what
+it needs.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ if TYPE_CHECKING:
 
 
 class Services:
-    """Lazily made adapters. Tests and the simulation hand in their own by assigning to an attribute."""
+    """Lazily made adapters. Tests and the simulation hand in their own by assigning to an
+    attribute.
+    """
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -115,7 +119,9 @@ class Services:
         return Monitoring(self.settings)
 
     def kubernetes(self, run_id: str) -> Kubernetes:
-        """Return the Kubernetes API of a run's cluster. Raises NotFound when there is no cluster."""
+        """Return the Kubernetes API of a run's cluster. Raises NotFound when there is no
+        cluster.
+        """
         from lustrum.adapters.kubernetes import Kubernetes
 
         endpoint = "" if self.settings.kubeconfig else self.gke.find(run_id).endpoint

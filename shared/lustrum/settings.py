@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from typing import Any
 
 from lustrum.errors import ServiceError
 from lustrum.failures import Failure
@@ -101,9 +102,9 @@ def _needed(env: Mapping[str, str], name: str) -> str:
     return value
 
 
-def _json(env: Mapping[str, str], name: str, default: str) -> dict[str, str]:
+def _json(env: Mapping[str, str], name: str, default: str) -> Any:
     try:
-        found: dict[str, str] = json.loads(env.get(name) or default)
+        found = json.loads(env.get(name) or default)
     except ValueError as error:
         raise ServiceError(Failure.CONFIG, f"{name} is not JSON: {error}") from None
     return found

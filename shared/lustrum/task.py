@@ -1,4 +1,6 @@
-"""What is run on the Ray head for a run: the supervisor's specs, entrypoints, and what they print. Pure."""
+"""What is run on the Ray head for a run: the supervisor's specs, entrypoints, and what they
+print. Pure.
+"""
 
 from __future__ import annotations
 
@@ -89,7 +91,9 @@ def prune_spec(run: Run) -> dict[str, Any]:
 
 
 def job_environment(plan: RunPlan) -> dict[str, str]:
-    """Return the environment of Ray jobs; visible to whoever reaches the dashboard, so no secret."""
+    """Return the environment of Ray jobs; visible to whoever reaches the dashboard, so no
+    secret.
+    """
     return {
         **plan.environment,
         "HF_HOME": f"{names.LUSTRE_MOUNT}/cache/huggingface",

@@ -1,1 +1,3 @@
-"""Adapters: the rim of Lustrum around Google Cloud, Kubernetes and Ray. The core never imports them."""
+"""Adapters: the rim of Lustrum around Google Cloud, Kubernetes and Ray. The core never imports
+them.
+"""

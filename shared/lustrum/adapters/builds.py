@@ -92,7 +92,8 @@ def _build(item: Mapping[str, Any]) -> Build:
 
 
 def _epoch(text: str | None) -> float:
-    # RFC 3339 with nanoseconds, which fromisoformat of Python 3.11 reads but for the digits past six
+    # RFC 3339 with nanoseconds, which fromisoformat of Python 3.11 reads but for the digits
+    # past six
     if not text:
         return 0.0
     return datetime.fromisoformat(re.sub(r"(\.\d{6})\d+", r"\1", text)).timestamp()

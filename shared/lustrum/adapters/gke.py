@@ -17,7 +17,9 @@ TIMEOUT = 30.0  # seconds of one call
 
 @dataclass(frozen=True)
 class ClusterInfo:
-    """One cluster: its location, status, DNS endpoint (host, "" while there is none) and labels."""
+    """One cluster: its location, status, DNS endpoint (host, "" while there is none) and
+    labels.
+    """
 
     name: str
     location: str
@@ -51,7 +53,9 @@ class Gke:
         )
 
     def find(self, name: str) -> ClusterInfo:
-        """Return a cluster by name, wherever it is. Raises NotFound; ServiceError on a partial answer."""
+        """Return a cluster by name, wherever it is. Raises NotFound; ServiceError on a partial
+        answer.
+        """
         listing = self.list()
         for cluster in listing.clusters:
             if cluster.name == name:

@@ -59,7 +59,9 @@ class Tokens:
 
 
 class Rest:
-    """Calls of Google's REST APIs. Every call has a timeout; a 401 is retried once with a fresh token."""
+    """Calls of Google's REST APIs. Every call has a timeout; a 401 is retried once with a fresh
+    token.
+    """
 
     def __init__(
         self, settings: Settings, tokens: Tokens, transport: httpx.BaseTransport | None = None

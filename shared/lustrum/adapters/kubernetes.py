@@ -1,6 +1,8 @@
-"""The Kubernetes API of a run's cluster, through the `kubernetes` client's configuration and connections.
+"""The Kubernetes API of a run's cluster, through the `kubernetes` client's configuration and
+connections.
 
-Reached by the cluster's DNS endpoint with a Google token (public CA, no cluster CA), or by a kubeconfig.
+Reached by the cluster's DNS endpoint with a Google token (public CA, no cluster CA), or by a
+kubeconfig.
 No tunnel is ever kept open: the Ray dashboard is reached through the API server's service proxy.
 """
 
@@ -44,9 +46,12 @@ class Kubernetes:
 
     @classmethod
     def connect(cls, settings: Settings, tokens: Tokens, endpoint: str) -> Kubernetes:
-        """Return the API at a cluster's DNS endpoint, or of ``LUSTRUM_KUBECONFIG`` if that is set."""
+        """Return the API at a cluster's DNS endpoint, or of ``LUSTRUM_KUBECONFIG`` if that is
+        set.
+        """
         if settings.kubeconfig:
-            return cls(kube_config.new_client_from_config(settings.kubeconfig), None)
+            api = kube_config.new_client_from_config(settings.kubeconfig)  # type: ignore[no-untyped-call]
+            return cls(api, None)
         configuration = kube.Configuration()
         scheme = "http" if settings.is_local else "https"
         configuration.host = endpoint if "://" in endpoint else f"{scheme}://{endpoint}"
@@ -57,12 +62,14 @@ class Kubernetes:
         """Return one object. Raises NotFound."""
         return self._json("GET", f"{self._path(kind)}/{name}")
 
-    def list(self, kind: str, **query: str) -> list[dict[str, Any]]:
+    def items(self, kind: str, **query: str) -> list[dict[str, Any]]:
         """Return objects of a kind; ``labelSelector`` and ``fieldSelector`` narrow it."""
         return list(self._json("GET", self._path(kind), query=query).get("items") or [])
 
     def apply(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
-        """Create or change an object server-side; an unknown field is an error, not a silent loss."""
+        """Create or change an object server-side; an unknown field is an error, not a silent
+        loss.
+        """
         path = f"{self._path(manifest['kind'])}/{manifest['metadata']['name']}"
         return self._json(
             "PATCH", path, body=manifest, content_type="application/apply-patch+yaml",
@@ -80,11 +87,11 @@ class Kubernetes:
 
     def pods(self, run_id: str) -> list[dict[str, Any]]:
         """Return the Ray pods of a run."""
-        return self.list("Pod", labelSelector=f"ray.io/cluster={run_id}")
+        return self.items("Pod", labelSelector=f"ray.io/cluster={run_id}")
 
     def events(self) -> list[dict[str, Any]]:
         """Return the namespace's events."""
-        return self.list("Event")
+        return self.items("Event")
 
     def proxy(self, service: str, port: int, path: str) -> str:
         """Return the API server's path to a port of a service."""

@@ -1,7 +1,8 @@
 """The ledger: one Firestore document a run, changed only by compare-and-set.
 
-A document holds the record as JSON text (one unindexed field, far below 1 MiB) and beside it the few
-fields that are asked for: ``state``, ``schedule``, ``expire_at`` (Firestore's TTL policy deletes by it).
+A document holds the record as JSON text (one unindexed field, far below 1 MiB) and beside it
+the few fields that are asked for: ``state``, ``schedule``, ``expire_at`` (Firestore's TTL policy
+deletes by it).
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class Ledger(Protocol):
         """Return a run. Raises NotFound."""
 
     def change(self, run_id: str, edit: Callable[[Run], T]) -> T:
-        """Apply ``edit`` (in place, may raise) to the newest record and store it if nobody else did."""
+        """Apply ``edit`` (in place, may raise) to the newest record and store it if nobody else
+        did.
+        """
 
     def unfinished(self) -> list[Run]:
         """Return every run that is not over."""
@@ -45,7 +48,9 @@ class Ledger(Protocol):
         """Return the events of a run, oldest first."""
 
     def lease_slot(self, slots: Iterable[str], run_id: str) -> str | None:
-        """Lease the first free slot; the one already held if there is one; None if all are taken."""
+        """Lease the first free slot; the one already held if there is one; None if all are
+        taken.
+        """
 
     def release_slot(self, run_id: str) -> None:
         """Give back whatever slot a run holds."""
@@ -135,7 +140,9 @@ class FirestoreLedger:
         return [json.loads(item.to_dict()["event"]) for item in found]
 
     def lease_slot(self, slots: Iterable[str], run_id: str) -> str | None:
-        """Lease the first free slot; the one already held if there is one; None if all are taken."""
+        """Lease the first free slot; the one already held if there is one; None if all are
+        taken.
+        """
         from google.api_core.exceptions import AlreadyExists
 
         wanted = list(slots)

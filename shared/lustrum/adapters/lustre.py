@@ -25,7 +25,9 @@ class Instance:
 
 @dataclass(frozen=True)
 class Transfer:
-    """An import or export: done, its problem ("" if none), files and bytes copied or already there."""
+    """An import or export: done, its problem ("" if none), files and bytes copied or already
+    there.
+    """
 
     operation: str
     done: bool

@@ -15,7 +15,7 @@ class Publisher:
     """Publishes through google-cloud-pubsub; the emulator is found by PUBSUB_EMULATOR_HOST."""
 
     def __init__(self, settings: Settings) -> None:
-        from google.cloud import pubsub_v1
+        from google.cloud import pubsub_v1  # type: ignore[attr-defined]
 
         self._settings = settings
         self._client = pubsub_v1.PublisherClient()

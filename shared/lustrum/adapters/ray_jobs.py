@@ -1,7 +1,7 @@
 """Ray's Jobs API by plain REST with timeouts (Ray's own SDK has none, and costs 84 MB to import).
 
-The submission id is a create-if-absent key for the life of the head: on a lost answer the job is looked
-up, and "already exists" means it is ours: adopted, never submitted twice.
+The submission id is a create-if-absent key for the life of the head: on a lost answer the job
+is looked up, and "already exists" means it is ours: adopted, never submitted twice.
 """
 
 from __future__ import annotations
@@ -87,7 +87,8 @@ class RayJobs:
         """Submit a job, or adopt the one that has this id already.
 
         Raises:
-            ServiceError: retryable when the answer was lost or the agent is not up yet; CONFIG when the id
+            ServiceError: retryable when the answer was lost or the agent is not up yet; CONFIG
+            when the id
                 belongs to somebody else's job.
         """
         body = {
@@ -128,7 +129,9 @@ class RayJobs:
         return str(found.get("logs") or "")
 
     def tail(self, job: RayJob, lines: int = TAIL_LINES) -> str:
-        """Return the last lines of a job's log, "" when it has none yet. A few kB even of a large log."""
+        """Return the last lines of a job's log, "" when it has none yet. A few kB even of a
+        large log.
+        """
         if not job.driver_node_id:
             return ""
         query = urlencode(

@@ -1,4 +1,6 @@
-"""Workflow executions through google-cloud-workflows: find, ensure, cancel, and ring their doorbell."""
+"""Workflow executions through google-cloud-workflows: find, ensure, cancel, and ring their
+doorbell.
+"""
 
 from __future__ import annotations
 
@@ -18,8 +20,8 @@ TIMEOUT = 20.0  # seconds
 class Workflows:
     """The executions of Lustrum's two workflows.
 
-    CreateExecution knows no request id: an execution is looked for by its label before one is made, and the
-    first step of each workflow claims the run, so that a second one ends at once.
+    CreateExecution knows no request id: an execution is looked for by its label before one is
+    made, and the first step of each workflow claims the run, so that a second one ends at once.
     """
 
     def __init__(self, settings: Settings, rest: Rest) -> None:
@@ -69,7 +71,8 @@ class Workflows:
     def ring(self, callback_url: str, body: Mapping[str, Any]) -> None:
         """Ring the doorbell of a waiting execution.
 
-        An OAuth2 token, not OIDC. 429: it is already rung; 404: the execution is over. Both mean done.
+        An OAuth2 token, not OIDC. 429: it is already rung; 404: the execution is over. Both
+        mean done.
         """
         try:
             self._rest.raw(

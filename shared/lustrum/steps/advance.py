@@ -1,7 +1,7 @@
 """`advance_run`: every transition of a run, for the two workflows. Each is a compare-and-set.
 
-A workflow asks `step`; the answer says ``go`` (carry on) or ``stop`` (why it must end). Failures come here
-to be classified, so that the policy is in one table and not in YAML.
+A workflow asks `step`; the answer says ``go`` (carry on) or ``stop`` (why it must end).
+Failures come here to be classified, so that the policy is in one table and not in YAML.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Any
 from lustrum import names
 from lustrum.deployment import next_zone, substitutions
 from lustrum.errors import ServiceError
-from lustrum.failures import TABLE, Failure, Reaction, classify_text, reaction
+from lustrum.failures import TABLE, Failure, Reaction, classify_text, named, reaction
 from lustrum.run import (
     Placement,
     Refused,
@@ -182,15 +182,16 @@ def _failed(services: Services, call: Mapping[str, Any]) -> Answer:
 
 
 def _classify(services: Services, run: Run, call: Mapping[str, Any]) -> tuple[Failure, str]:
-    if call.get("failure") in Failure.__members__:
-        return Failure(call["failure"]), str(call.get("why") or call["failure"])
+    given = named(call.get("failure"))
+    if given is not None:
+        return given, str(call.get("why") or given)
     if call.get("build"):
-        return build_failure(services, run, _text(call.get("error")))
+        return build_failure(services, run, str(call.get("why") or ""))
     error = call.get("error")
-    named = _named(error)
-    text = _text(error)
-    if named is not None:
-        return named, text
+    text = _text(error) or str(call.get("why") or "")
+    inner = _named(error)
+    if inner is not None:
+        return inner, text
     return classify_text(text), text or "something failed without a word"
 
 
@@ -198,8 +199,7 @@ def _named(error: Any) -> Failure | None:
     """The class in the body of one of our own functions' errors."""
     body = error.get("body") if isinstance(error, Mapping) else None
     inner = body.get("error") if isinstance(body, Mapping) else None
-    name = inner.get("class") if isinstance(inner, Mapping) else None
-    return Failure(name) if name in Failure.__members__ else None
+    return named(inner.get("class")) if isinstance(inner, Mapping) else None
 
 
 def _text(error: Any) -> str:
@@ -218,9 +218,7 @@ def _hand_over(services: Services, call: Mapping[str, Any]) -> Answer:
 
     def edit(run: Run) -> Run:
         if call.get("why") and not run.is_over:
-            failure = call.get("failure")
-            known = Failure(failure) if failure in Failure.__members__ else None
-            conclude(run, known, str(call["why"]))
+            conclude(run, named(call.get("failure")), str(call["why"]))
         return run
 
     run = services.ledger.change(call["run_id"], edit)
@@ -324,7 +322,9 @@ def _build(services: Services, call: Mapping[str, Any]) -> Answer:
 
 
 def _destroy(services: Services, call: Mapping[str, Any]) -> Answer:
-    """Return the substitutions of the destroy build; nothing to build when no zone was ever tried."""
+    """Return the substitutions of the destroy build; nothing to build when no zone was ever
+    tried.
+    """
     _teardown_step(services, {**call, "state": State.DESTROYING})
     run = services.ledger.load(str(call["run_id"]))
     if run.placement is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lustrum import names
-from lustrum.failures import Failure, classify_text
+from lustrum.failures import Failure, classify_text, named
 from lustrum.run import Run, shorten
 from lustrum.services import Services
 
@@ -11,7 +11,8 @@ from lustrum.services import Services
 def build_failure(services: Services, run: Run, error: str) -> tuple[Failure, str]:
     """Return the class and sentence of the newest deploy build of the present zone attempt.
 
-    The build's own machine-readable result decides; else its status; else the text of the workflow's error.
+    The build's own machine-readable result decides; else its status; else the text of the
+    workflow's error.
     """
     assert run.placement is not None, "a build belongs to a zone attempt"
     tag = names.build_tag(run.run_id, "deploy", run.placement.zone_attempt)
@@ -19,9 +20,9 @@ def build_failure(services: Services, run: Run, error: str) -> tuple[Failure, st
     if not builds:
         return classify_text(error, Failure.BUILD_ERROR), error or "the build was never started"
     build = next((one for one in builds if one.output), builds[0])
-    named = build.output.get("class")
-    if named in Failure.__members__:
-        return Failure(str(named)), shorten(str(build.output.get("message") or named))
+    failure = named(build.output.get("class"))
+    if failure is not None:
+        return failure, shorten(str(build.output.get("message") or failure))
     if build.status in ("TIMEOUT", "EXPIRED"):
         return Failure.STOCKOUT, f"the build reached its time limit ({build.status})"
     text = build.detail or error

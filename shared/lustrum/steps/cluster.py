@@ -1,4 +1,6 @@
-"""`apply_ray_cluster` and `delete_ray_cluster`: bring the RayCluster up, head first, and away again."""
+"""`apply_ray_cluster` and `delete_ray_cluster`: bring the RayCluster up, head first, and away
+again.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ _HEAD_ONLY = frozenset({State.PROVISIONING, State.STARTING_HEAD, State.STAGING})
 def apply_ray_cluster(
     services: Services, run_id: str, execution: str | None, tokens: tuple[str, str] = ("", "")
 ) -> Answer:
-    """Ensure everything of the RayCluster for the run's present state, and say whether it is ready.
+    """Ensure everything of the RayCluster for the run's present state, and say whether it is
+    ready.
 
     Args:
         services: the services.
@@ -88,7 +91,8 @@ def _ensure_objects(kubernetes: Kubernetes, run: Run, tokens: tuple[str, str]) -
 def _ensure_cluster(kubernetes: Kubernetes, run: Run, workers: int) -> dict[str, Any] | None:
     """Apply the RayCluster; None when one of another spec had to be deleted first.
 
-    KubeRay ignores a changed pod template on a live cluster, so a changed hash means delete and make anew.
+    KubeRay ignores a changed pod template on a live cluster, so a changed hash means delete and
+    make anew.
     """
     wanted = manifest.ray_cluster(run.plan, run.hard_deadline_at, workers)
     try:
@@ -132,8 +136,8 @@ def _ask_ray(services: Services, kubernetes: Kubernetes, run: Run, workers: int)
         return _not_ready(str(error))
     if version.get("ray_version") != run.plan.ray_version:
         return _not_ready(
-            f"the image runs Ray {version.get('ray_version')}, the plan says {run.plan.ray_version}: "
-            "give ray_version",
+            f"the image runs Ray {version.get('ray_version')}, the plan says "
+            f"{run.plan.ray_version}: give ray_version",
             Failure.CONFIG,
         )
     gpus = workers * run.plan.gpus_per_node

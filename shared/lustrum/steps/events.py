@@ -1,6 +1,8 @@
-"""`react_to_event`: job events, build notices and alerts. Append to the ledger, act on alerts, ring.
+"""`react_to_event`: job events, build notices and alerts. Append to the ledger, act on alerts,
+ring.
 
-The doorbell is rung only for what the present state waits for; whoever wakes asks the source of truth.
+The doorbell is rung only for what the present state waits for; whoever wakes asks the source of
+truth.
 """
 
 from __future__ import annotations
@@ -83,7 +85,8 @@ def _act(services: Services, run: Run, incident: Incident) -> None:
         return
     now = services.now()
     if incident.action is AlertAction.STOP:
-        # An open that is older than a close that already came is late: it clears nothing, starts nothing.
+        # An open that is older than a close that already came is late: it clears nothing,
+        # starts nothing.
         closed = f"alert-{incident.incident_id}-closed"
         known = {one.get("event_id") for one in services.ledger.events(run.run_id)}
         open_ = incident.state == "open" and closed not in known
@@ -109,7 +112,9 @@ def _act(services: Services, run: Run, incident: Incident) -> None:
 
 
 def _prune(services: Services, run: Run, incident: Incident) -> None:
-    """Keep the newest complete checkpoint alone; best effort, the stop at the next threshold is certain."""
+    """Keep the newest complete checkpoint alone; best effort, the stop at the next threshold is
+    certain.
+    """
     try:
         ray = services.ray(services.kubernetes(run.run_id), run.run_id)
         ray.submit(

@@ -109,7 +109,9 @@ def take_inventory(services: Services, run_id: str, execution: str, sweep: bool)
 
 
 def delete_left(services: Services, found: Inventory) -> list[str]:
-    """Begin to delete clusters and instances by name; a thing being created is deleted by a later round."""
+    """Begin to delete clusters and instances by name; a thing being created is deleted by a
+    later round.
+    """
     problems = []
     for cluster in found.clusters:
         try:

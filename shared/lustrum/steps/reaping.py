@@ -1,7 +1,7 @@
 """`reap_runs`: look at the cloud first, end what outlived its run. Needs no living workflow.
 
-Ladder: start the teardown workflow; past the hard deadline and `PATIENCE` delete cluster and instance itself.
-What Lustrum does not own is reported and never deleted. It fails loudly.
+Ladder: start the teardown workflow; past the hard deadline and `PATIENCE` delete cluster and
+instance itself. What Lustrum does not own is reported and never deleted. It fails loudly.
 """
 
 from __future__ import annotations
@@ -26,7 +26,9 @@ Answer = dict[str, Any]
 
 
 class ReapFailed(Exception):
-    """Something is still there, or could not be seen: the alert on this function's failures pages."""
+    """Something is still there, or could not be seen: the alert on this function's failures
+    pages.
+    """
 
     def __init__(self, answer: Answer) -> None:
         self.answer = answer
@@ -35,7 +37,9 @@ class ReapFailed(Exception):
 
 @dataclass
 class Sighting:
-    """What one sweep saw of one run in the cloud: things, and the latest expiry on their labels."""
+    """What one sweep saw of one run in the cloud: things, and the latest expiry on their
+    labels.
+    """
 
     things: list[str] = field(default_factory=list)
     expires: float | None = None
@@ -129,9 +133,9 @@ def _reap_one(
     now = services.now()
     if run is None:
         return _reap_unrecorded(services, run_id, sighting, now)
-    if sighting is not None and sighting.expires is not None and run.teardown is None:
-        if abs(sighting.expires - run.hard_deadline_at) > LABEL_SKEW:
-            relabel(services, run)
+    label = sighting.expires if sighting is not None else None
+    if label is not None and abs(label - run.hard_deadline_at) > LABEL_SKEW and not run.teardown:
+        relabel(services, run)
     if now >= run.hard_deadline_at + PATIENCE:
         return _delete_itself(services, run, now)
     if run.teardown is not None or run.cancel is not None or now >= run.deadline_at:
@@ -168,14 +172,17 @@ def _delete_itself(services: Services, run: Run, now: float) -> list[str]:
     left = ", ".join([*found.left, *found.unknown, *problems])
     raise ServiceError(
         run.failure or Failure.DEADLINE,
-        f"{(now - run.hard_deadline_at) / 60:.0f} minutes past its hard deadline, still there: {left}",
+        f"{(now - run.hard_deadline_at) / 60:.0f} minutes past its hard deadline, "
+        f"still there: {left}",
     )
 
 
 def _reap_unrecorded(
     services: Services, run_id: str, sighting: Sighting | None, now: float
 ) -> list[str]:
-    """A run that the ledger does not list as alive: closed, forgotten, or the ledger cannot be read."""
+    """A run that the ledger does not list as alive: closed, forgotten, or the ledger cannot be
+    read.
+    """
     if sighting is None:
         return []
     expires = sighting.expires

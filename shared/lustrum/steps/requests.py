@@ -65,9 +65,10 @@ def start(services: Services, request: StartRequest, message: Message) -> Answer
     try:
         known = services.ledger.load(run_id)
     except NotFound:
-        known = _new_run(services, request, message, run_id, key)
-        if known is None:
+        made = _new_run(services, request, message, run_id, key)
+        if made is None:
             return {"run_id": run_id, "status": "skipped"}
+        known = made
         if services.ledger.create(known):
             execution = _ensure_life(services, known)
             services.publisher.notify(
@@ -163,7 +164,9 @@ def relabel(services: Services, run: Run) -> None:
 def reject(
     services: Services, identity: str, data: bytes, field: str, value: str, reason: str
 ) -> Answer:
-    """Answer what cannot be used: one notification, one dead letter, however often it is delivered."""
+    """Answer what cannot be used: one notification, one dead letter, however often it is
+    delivered.
+    """
     answer = {
         "kind": "request.rejected",
         "run_id": None,
@@ -192,7 +195,7 @@ def _new_run(
                         "kind": "run.skipped",
                         "run_id": run_id,
                         "schedule": schedule,
-                        "reason": f"{alive[0].run_id} of the same schedule is still {alive[0].state}",
+                        "reason": f"{alive[0].run_id} of this schedule is still {alive[0].state}",
                     }
                 )
             return None

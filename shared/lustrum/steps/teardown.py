@@ -1,10 +1,12 @@
-"""What teardown needs: silence the living, release the accelerators, bring the checkpoint to safety, close.
+"""What teardown needs: silence the living, release the accelerators, bring the checkpoint to
+safety, close.
 
 Each step is idempotent and bounded; the workflow notes a failing one and goes on with the next.
 """
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from lustrum import manifest, names, task
@@ -29,7 +31,8 @@ Answer = dict[str, Any]
 
 
 def stop_ray_job(services: Services, run_id: str, execution: str) -> Answer:
-    """Silence rl_run and the deploy build, stop the job, save its log. Best effort, never in the way.
+    """Silence rl_run and the deploy build, stop the job, save its log. Best effort, never in
+    the way.
 
     Returns:
         ``stopped``: nothing of the run can create or write any more.
@@ -50,7 +53,9 @@ def stop_ray_job(services: Services, run_id: str, execution: str) -> Answer:
 
 
 def release_accelerators(services: Services, run_id: str, execution: str) -> Answer:
-    """Scale the workers to 0 and delete the GPU node pool. Never waits for the training: it was stopped."""
+    """Scale the workers to 0 and delete the GPU node pool. Never waits for the training: it was
+    stopped.
+    """
     run = _owned(services, run_id, execution)
     try:
         cluster = services.gke.find(run_id)
@@ -59,10 +64,8 @@ def release_accelerators(services: Services, run_id: str, execution: str) -> Ans
         return {"released": True, "left": []}
     if names.GPU_POOL in cluster.pools:
         services.gke.delete_pool(cluster, names.GPU_POOL)
-    try:
+    with suppress(NotFound, ServiceError):  # the pool goes anyway
         _no_workers(services.kubernetes(run_id), run)
-    except (NotFound, ServiceError):
-        pass  # the pool goes anyway
     left = [one.name for one in services.compute.machines(run_id).machines if one.gpus]
     if not left and names.GPU_POOL not in services.gke.find(run_id).pools:
         _end(services, run_id, "accelerators")
@@ -74,7 +77,8 @@ def export_checkpoints(services: Services, run_id: str, execution: str) -> Answe
     """Export the newest complete step and verify it at the destination.
 
     Returns:
-        ``done``: safe, or nothing to save, or given up; ``verified`` step or None; ``why`` not yet.
+        ``done``: safe, or nothing to save, or given up; ``verified`` step or None; ``why`` not
+        yet.
     """
     now = services.now()
     run = _owned(services, run_id, execution)
@@ -98,7 +102,9 @@ def export_checkpoints(services: Services, run_id: str, execution: str) -> Answe
 
 
 def close_run(services: Services, run_id: str, execution: str) -> Answer:
-    """End the run: report, CLOSED, notification; or, after a teardown that is not final, give the slot back."""
+    """End the run: report, CLOSED, notification; or, after a teardown that is not final, give
+    the slot back.
+    """
     from lustrum.steps.closing import close, reopen
 
     run = _owned(services, run_id, execution)

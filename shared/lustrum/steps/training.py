@@ -9,7 +9,7 @@ from lustrum.adapters.kubernetes import Kubernetes
 from lustrum.adapters.ray_jobs import RayJob, RayJobs
 from lustrum.errors import NotFound, ServiceError
 from lustrum.events import JobEvent
-from lustrum.failures import Failure
+from lustrum.failures import Failure, named
 from lustrum.outcome import Action, Seen, Verdict, crashes_after, judge
 from lustrum.progress import absorb, log_events
 from lustrum.readiness import lost_nodes
@@ -164,7 +164,9 @@ def look(services: Services, run: Run) -> tuple[Kubernetes | None, Seen, list[Jo
 
 
 def check_execution(run: Run, execution: str | None) -> None:
-    """Like `check_live`, but a deadline or a cancel is not refused: the look itself concludes it."""
+    """Like `check_live`, but a deadline or a cancel is not refused: the look itself concludes
+    it.
+    """
     check_live(run.model_copy(update={"cancel": None, "deadline_at": float("inf")}), execution, 0)
 
 
@@ -172,7 +174,6 @@ def _seen(
     job: RayJob, events: list[JobEvent], changed: bool, workers: int, lost: Failure | None
 ) -> Seen:
     completed = next((one for one in reversed(events) if one.type == "job.completed"), None)
-    named = completed.failure if completed is not None else None
     code = job.exit_code
     if code is None and completed is not None:
         code = completed.exit_code
@@ -180,7 +181,7 @@ def _seen(
     return Seen(
         status=job.status, exit_code=code, message=shorten(message, 400),
         error_type=job.error_type, session_changed=changed, nodes=workers, lost=lost,
-        failure=Failure(named) if named in Failure.__members__ else None,
+        failure=named(completed.failure) if completed is not None else None,
     )  # fmt: skip
 
 
@@ -236,7 +237,9 @@ def _stop_quietly(ray: RayJobs, submission_id: str) -> None:
 
 
 def _resume_source(services: Services, run: Run) -> str | None:
-    """Return the bucket folder of the step to begin with: this run's own export, or resume_from."""
+    """Return the bucket folder of the step to begin with: this run's own export, or
+    resume_from.
+    """
     if run.export is not None and run.export.verified_at is not None:
         return run.export.uri
     wanted = run.plan.resume_from
@@ -263,8 +266,7 @@ def _stage_job(ray: RayJobs, run: Run, identity: str, spec: dict[str, Any]) -> A
     if job.status == "SUCCEEDED":
         return {"done": True, "why": "", "failure": None}
     failed = next((one for one in reversed(events) if one.type == "stage.failed"), None)
-    named = failed.failure if failed is not None else None
-    failure = Failure(named) if named in Failure.__members__ else Failure.UNKNOWN
+    failure = (named(failed.failure) if failed is not None else None) or Failure.UNKNOWN
     return _staging(failed.message if failed is not None else job.message, failure)
 
 
