@@ -22,7 +22,7 @@ locals {
 
   # An idle file system yields no write series at all, so "no writes" is an absence: the instance
   # exists (capacity is always reported), it has written in the last six hours, and in the last 45
-  # minutes it has not. A step of the original recipe with its save takes a third of that.
+  # minutes it has not. The action is only a look at the job: a false alarm costs one call.
   lustre_stalled = <<-PROMQL
     label_replace(
       (sum by (instance_id, location) (lustre_googleapis_com:instance_capacity_bytes{component="ost", instance_id=~"${local.run_pattern}"}) > 0)
@@ -94,10 +94,14 @@ locals {
   people = [for channel in google_monitoring_notification_channel.email : channel.id]
 }
 
-# One entry of the reaper's log per run that it finds past its hard deadline.
+# The reaper names each run of which something outlives its hard deadline in the line it logs.
 resource "google_logging_metric" "past_deadline" {
   name   = "lustrum_past_deadline"
-  filter = "resource.type=\"cloud_run_revision\" resource.labels.service_name=\"reap-runs\" jsonPayload.event=\"run_past_deadline\""
+  filter = <<-FILTER
+    resource.type="cloud_run_revision" resource.labels.service_name="reap-runs"
+    jsonPayload.function="reap_runs" jsonPayload.status>=500
+    jsonPayload.message=~"past its hard deadline|yet there: "
+  FILTER
 
   metric_descriptor {
     metric_kind = "DELTA"
@@ -106,7 +110,7 @@ resource "google_logging_metric" "past_deadline" {
       key = "run_id"
     }
   }
-  label_extractors = { run_id = "EXTRACT(jsonPayload.run_id)" }
+  label_extractors = { run_id = "REGEXP_EXTRACT(jsonPayload.message, \"(${local.run_pattern})\")" }
 
   depends_on = [google_project_service.api]
 }

@@ -6,96 +6,92 @@ locals {
   functions = {
     start_run = {
       memory = "512Mi"
-      rights = ["workflows.executions.create", "workflows.executions.get", "workflows.executions.list"]
+      rights = concat(local.execute, local.relabel)
     }
     advance_run = {
       memory = "512Mi"
-      rights = [
-        "cloudbuild.builds.get", "cloudbuild.builds.list",
-        "workflows.executions.create", "workflows.executions.get", "workflows.executions.list",
-      ]
+      rights = concat(local.execute, ["cloudbuild.builds.get", "cloudbuild.builds.list"])
     }
     apply_ray_cluster = {
       memory = "512Mi"
-      rights = [
-        "container.clusters.connect", "container.clusters.get",
-        "lustre.instances.get",
-      ]
+      rights = local.kubernetes
     }
     stage_data = {
       memory = "512Mi"
-      rights = [
-        "container.clusters.connect", "container.clusters.get",
-        "lustre.instances.get", "lustre.instances.importData", "lustre.operations.get", "lustre.operations.list",
-      ]
+      rights = concat(local.kubernetes, local.transfer, ["lustre.instances.importData"])
     }
     submit_ray_job = {
       memory = "512Mi"
-      rights = ["container.clusters.connect", "container.clusters.get"]
+      rights = local.kubernetes
     }
     check_ray_job = {
       memory = "512Mi"
-      rights = ["container.clusters.connect", "container.clusters.get"]
+      rights = local.kubernetes
     }
     react_to_event = {
       memory = "512Mi"
-      rights = ["workflows.callbacks.list", "workflows.callbacks.send", "workflows.executions.get"]
+      rights = concat(local.kubernetes, ["workflows.callbacks.send"])
     }
     stop_ray_job = {
       memory = "512Mi"
-      rights = [
-        "cloudbuild.builds.get", "cloudbuild.builds.list", "cloudbuild.builds.update",
-        "container.clusters.connect", "container.clusters.get",
-        "container.operations.get", "container.operations.list",
-        "workflows.executions.cancel", "workflows.executions.get", "workflows.executions.list",
-      ]
+      rights = concat(local.kubernetes, [
+        "cloudbuild.builds.get", "cloudbuild.builds.list", "cloudbuild.builds.update", # cancel is an update
+        "workflows.executions.cancel", "workflows.executions.get",
+      ])
     }
     release_accelerators = {
       memory = "512Mi"
-      rights = [
-        "container.clusters.connect", "container.clusters.get", "container.clusters.update", # a pool's deletion is an update
-        "container.operations.get", "container.operations.list",
-      ]
+      rights = concat(local.kubernetes, [
+        "compute.instances.list",
+        "container.clusters.update", # the deletion of a node pool is an update of its cluster
+      ])
     }
     export_checkpoints = {
       memory = "512Mi"
-      rights = [
-        "container.clusters.connect", "container.clusters.get",
-        "lustre.instances.exportData", "lustre.instances.get", "lustre.operations.get", "lustre.operations.list",
-      ]
+      rights = concat(local.kubernetes, local.transfer, ["lustre.instances.exportData"])
     }
     delete_ray_cluster = {
       memory = "512Mi"
-      rights = ["container.clusters.connect", "container.clusters.get"]
+      rights = local.kubernetes
     }
     take_inventory = {
       memory = "512Mi"
-      rights = concat(local.inventory_rights, local.sweep_rights)
+      rights = concat(local.look_around, local.sweep)
     }
     close_run = {
       memory = "1Gi" # draws the report's plots
       rights = ["monitoring.timeSeries.list"]
     }
     reap_runs = {
-      memory = "512Mi"
-      rights = concat(local.inventory_rights, local.sweep_rights, [
-        "workflows.executions.create", "workflows.executions.get", "workflows.executions.list",
-      ])
+      memory = "1Gi" # closes a run itself when nothing else could
+      rights = concat(local.execute, local.look_around, local.sweep, local.relabel, ["monitoring.timeSeries.list"])
     }
   }
 
+  # The cluster is found by listing all locations, and reached through its DNS endpoint, where IAM
+  # asks for `connect`. What may be done inside is the Role of ../blueprint, by the account's name.
+  kubernetes = ["container.clusters.connect", "container.clusters.list"]
+
+  # Find an execution by label, else create it.
+  execute = ["workflows.executions.create", "workflows.executions.get", "workflows.executions.list"]
+
+  # Lustre copies, the function only starts it and looks.
+  transfer = ["lustre.instances.get", "lustre.operations.get", "lustre.operations.list"]
+
+  # A new expiry onto cluster and instance.
+  relabel = [
+    "container.clusters.list", "container.clusters.update",
+    "lustre.instances.get", "lustre.instances.list", "lustre.instances.update",
+  ]
+
   # What is left of a run, in every location.
-  inventory_rights = [
-    "cloudbuild.builds.get", "cloudbuild.builds.list",
-    "compute.disks.list", "compute.instances.list", "compute.zones.list",
-    "container.clusters.get", "container.clusters.list",
-    "container.operations.get", "container.operations.list",
-    "lustre.instances.get", "lustre.instances.list", "lustre.locations.list",
-    "lustre.operations.get", "lustre.operations.list",
+  look_around = [
+    "cloudbuild.builds.get", "cloudbuild.builds.list", "compute.instances.list",
+    "container.clusters.list", "lustre.instances.list",
   ]
 
   # Deletion by name of what outlived its destroy.
-  sweep_rights = ["container.clusters.delete", "lustre.instances.delete"]
+  sweep = ["container.clusters.delete", "lustre.instances.delete"]
 
   # lustrum.settings
   environment = {
@@ -189,7 +185,7 @@ resource "google_cloudfunctions2_function" "function" {
 
   service_config {
     available_memory                 = each.value.memory
-    timeout_seconds                  = 60 # none waits longer than some seconds
+    timeout_seconds                  = 120 # none waits longer than some seconds
     max_instance_count               = 20
     min_instance_count               = each.key == "react_to_event" && var.warm_react_to_event ? 1 : 0
     max_instance_request_concurrency = 1

@@ -31,7 +31,7 @@ resource "google_project_iam_custom_role" "function" {
 
   role_id     = "lustrum_${each.key}"
   title       = "Lustrum: function ${each.key}"
-  permissions = each.value.rights
+  permissions = distinct(each.value.rights)
 }
 
 resource "google_project_iam_member" "function" {
@@ -59,7 +59,7 @@ resource "google_project_iam_member" "ledger" {
 locals {
   # topic -> functions that publish to it
   publishes = {
-    notifications = ["advance_run", "close_run", "react_to_event", "reap_runs", "start_run"]
+    notifications = ["close_run", "react_to_event", "reap_runs", "start_run"]
     refused       = ["react_to_event", "start_run"]
   }
 
@@ -75,22 +75,18 @@ locals {
   }
 
   # bucket/function -> role on that bucket. Lustre itself writes the checkpoints (below); the
-  # functions list and read them.
+  # functions only list them.
   bucket_rights = {
-    "exports/close_run"          = "roles/storage.objectViewer"
     "exports/export_checkpoints" = "roles/storage.objectViewer"
     "exports/stage_data"         = "roles/storage.objectViewer"
     "reports/close_run"          = "roles/storage.objectUser"
-    "reports/stop_ray_job"       = "roles/storage.objectUser"   # the job's logs
-    "reports/export_checkpoints" = "roles/storage.objectUser"   # the export's own record
-    "state/take_inventory"       = "roles/storage.objectViewer" # a state prefix left is a finding
-    "state/reap_runs"            = "roles/storage.objectViewer"
+    "reports/reap_runs"          = "roles/storage.objectUser"
+    "reports/stop_ray_job"       = "roles/storage.objectUser" # the job's logs
   }
 
   bucket_names = {
     exports = google_storage_bucket.exports.name
     reports = google_storage_bucket.reports.name
-    state   = google_storage_bucket.state.name
   }
 }
 
@@ -121,13 +117,9 @@ resource "google_secret_manager_secret_iam_member" "token" {
 # --- workflows -------------------------------------------------------------------------------------
 
 resource "google_project_iam_custom_role" "workflow" {
-  role_id = "lustrum_workflow"
-  title   = "Lustrum: workflows"
-  permissions = [
-    "cloudbuild.builds.create", "cloudbuild.builds.get",
-    "logging.logEntries.create",
-    "workflows.executions.cancel", "workflows.executions.create", "workflows.executions.get", "workflows.executions.list",
-  ]
+  role_id     = "lustrum_workflow"
+  title       = "Lustrum: workflows"
+  permissions = ["cloudbuild.builds.create", "cloudbuild.builds.get", "logging.logEntries.create"]
 }
 
 resource "google_project_iam_member" "workflow" {

@@ -20,9 +20,9 @@ output "buckets" {
   value       = local.buckets
 }
 
-output "slots" {
-  description = "Network slots: as many runs at once."
-  value       = keys(local.slots)
+output "subnets" {
+  description = "Network slots and the range of their nodes: as many runs at once."
+  value       = { for name, slot in local.slots : name => slot.nodes }
 }
 
 output "dashboard" {

@@ -33,7 +33,7 @@ resource "google_pubsub_subscription" "push" {
 
   name                       = "${local.topics[each.key]}-push"
   topic                      = google_pubsub_topic.topic[each.key].id
-  ack_deadline_seconds       = 60        # the functions' own timeout
+  ack_deadline_seconds       = 120       # the functions' own timeout
   message_retention_duration = "604800s" # 7 days
 
   push_config {

@@ -28,7 +28,7 @@ resource "google_cloud_scheduler_job" "reaper" {
   region           = var.region
   schedule         = "*/10 * * * *"
   time_zone        = "Etc/UTC"
-  attempt_deadline = "60s"
+  attempt_deadline = "120s"
 
   retry_config {
     retry_count          = 2 # the next tick is the better retry
