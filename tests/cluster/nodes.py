@@ -19,6 +19,7 @@ from kubernetes.utils.quantity import parse_quantity
 
 from tests.cluster.api import Api, ApiError
 from tests.cluster.network import pod_address
+from tests.cluster.ray_pods import RayPods
 
 Pod = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -65,8 +66,8 @@ class Behaviour:
     never_ready: Callable[[Pod], bool] = lambda pod: False
     image_missing: Callable[[Pod], bool] = lambda pod: False
     never_terminates: Callable[[Pod], bool] = lambda pod: False
-    # The address of a pod that a real process serves, else None.
-    real_address: Callable[[Pod], str | None] = lambda pod: None
+    # Pods that real Ray runs in; needs ``Nodes.ray``.
+    real: Callable[[Pod], bool] = lambda pod: False
 
 
 @dataclass
@@ -76,6 +77,7 @@ class Nodes:
     api: Api
     pools: list[NodePool]
     behaviour: Behaviour = field(default_factory=Behaviour)
+    ray: RayPods | None = None
     errors: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -92,12 +94,19 @@ class Nodes:
     def stop(self) -> None:
         """End the thread; nodes and pods stay as they are."""
         self._stop.set()
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=30)
+        if self.ray is not None:
+            self.ray.close()
 
     def names(self, pool: str) -> list[str]:
         """The nodes of a pool that exist now."""
         listed = self.api.list("Node", labelSelector=f"cloud.google.com/gke-nodepool={pool}")
         return sorted(node["metadata"]["name"] for node in listed)
+
+    def reset(self) -> None:
+        """Back to the default behaviour."""
+        with self._lock:
+            self.behaviour = Behaviour()
 
     def resize(self, pool: str, size: int) -> None:
         """Let a pool have ``size`` nodes from now on; existing ones stay."""
@@ -112,6 +121,7 @@ class Nodes:
         with self._lock:
             for pod in self._pods():
                 if pod["spec"].get("nodeName") == node:
+                    self._end_process(pod)
                     self._patch_status(pod, _terminated_status())
             self.api.delete("Node", node)
 
@@ -151,8 +161,11 @@ class Nodes:
             self._schedule(pod, pods, nodes)
         elif node in nodes and pod["status"].get("phase") == "Pending":
             self._run(pod)
+        elif node in nodes and pod["status"].get("phase") == "Running":
+            self._probe(pod)
 
     def _finish_deletion(self, pod: Pod) -> None:
+        self._end_process(pod)
         meta = pod["metadata"]
         self.api.delete(
             "Pod", meta["name"], meta["namespace"],
@@ -210,14 +223,29 @@ class Nodes:
             if _waiting_reason(pod) != reason:
                 self._patch_status(pod, _status(pod, "Pending", waiting, ready=False))
             return
-        address = self.behaviour.real_address(pod)
-        if address is None:
-            self._pod_number += 1
-            address = pod_address(self._pod_number)
-        ready = not self.behaviour.never_ready(pod)
+        self._pod_number += 1
+        address = pod_address(self._pod_number)
+        is_real = self.ray is not None and self.behaviour.real(pod)
+        if self.ray is not None and is_real:
+            self.ray.start(pod, address)
+        ready = not is_real and not self.behaviour.never_ready(pod)
         status = _status(pod, "Running", {"running": {"startedAt": _now()}}, ready=ready)
         status |= {"podIP": address, "podIPs": [{"ip": address}], "hostIP": pod_address(0)}
         self._patch_status(pod, status)
+
+    def _probe(self, pod: Pod) -> None:
+        was_ready = any(c["type"] == "Ready" and c["status"] == "True" for c in _conditions(pod))
+        ready = not self.behaviour.never_ready(pod)
+        if self.ray is not None and self.ray.holds(pod):
+            # Once ready, a probe per round would cost more than it tells: the process is watched.
+            ready = ready and (was_ready or self.ray.is_ready(pod))
+        if ready != was_ready:
+            status = _status(pod, "Running", {"running": {"startedAt": _now()}}, ready=ready)
+            self._patch_status(pod, status)
+
+    def _end_process(self, pod: Pod) -> None:
+        if self.ray is not None:
+            self.ray.stop(pod)
 
     def _missing_files(self, pod: Pod) -> str:
         namespace = pod["metadata"]["namespace"]

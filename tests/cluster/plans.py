@@ -1,0 +1,31 @@
+"""Plans of runs for this tier: the product's own, small enough for two cores."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+from lustrum import manifest, names
+from lustrum.plan import RunPlan, make_plan
+from lustrum.request import StartRequest
+
+EXPIRES = 1_900_000_000.0
+_counter = itertools.count(1)
+
+
+def fresh_plan(**request: Any) -> RunPlan:
+    """A plan with a run id that no other test has."""
+    limits = request.pop("limits", {"cost_usd": 1_000_000})
+    body = {"limits": limits, **request}
+    return make_plan(
+        StartRequest.model_validate(body), names.run_id(f"cluster-{next(_counter)}"), "exports"
+    )
+
+
+def companions(plan: RunPlan) -> list[dict[str, Any]]:
+    """What a RayCluster's pods need beside the claim: account, Secret, ConfigMap."""
+    return [
+        manifest.account(plan, EXPIRES),
+        manifest.tokens(plan, EXPIRES, "hf-secret-value", "wandb-secret-value"),
+        manifest.job_files(plan, EXPIRES, {"supervisor.py": "print('hello')\n"}),
+    ]

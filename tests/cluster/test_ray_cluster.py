@@ -1,0 +1,82 @@
+"""Our RayCluster against the real CRD, the real operator and played nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lustrum import manifest
+from lustrum.plan import RunPlan, profiles
+
+from tests.cluster.api import Api, ApiError
+from tests.cluster.conftest import Cluster, Until
+from tests.cluster.nodes import Nodes
+from tests.cluster.plans import EXPIRES, companions, fresh_plan
+from tests.cluster.processes import Child
+
+
+def apply_all(api: Api, plan: RunPlan, workers: int) -> Cluster:
+    for companion in companions(plan):
+        api.apply(companion)
+    api.apply(manifest.ray_cluster(plan, EXPIRES, workers))
+    return Cluster(api, plan.run_id)
+
+
+def lost_fields(sent: Any, stored: Any, path: str = "") -> list[str]:
+    """Paths of what we sent and the server did not keep as it was."""
+    if isinstance(sent, dict):
+        kept = stored if isinstance(stored, dict) else {}
+        return [
+            lost
+            for key, value in sent.items()
+            for lost in lost_fields(value, kept.get(key), f"{path}.{key}")
+        ]
+    if isinstance(sent, list):
+        kept_items = stored if isinstance(stored, list) else []
+        return [
+            lost
+            for number, value in enumerate(sent)
+            for lost in lost_fields(
+                value, kept_items[number] if number < len(kept_items) else None, f"{path}[{number}]"
+            )
+        ]
+    return [] if sent == stored else [f"{path}: {sent!r} became {stored!r}"]
+
+
+@pytest.mark.usefixtures("operator")
+class TestRayCluster:
+    @pytest.mark.parametrize("profile", sorted(profiles()))
+    def test_ray_cluster_of_a_profile_is_accepted_and_reconciled(
+        self, api: Api, nodes: Nodes, until: Until, profile: str
+    ) -> None:
+        plan = fresh_plan(profile=profile)
+        nodes.resize("a4", plan.nodes)
+        sent = manifest.ray_cluster(plan, EXPIRES, plan.nodes)
+        cluster = apply_all(api, plan, plan.nodes)
+
+        assert lost_fields(sent, cluster.get()) == []
+        until(lambda: cluster.status().get("readyWorkerReplicas") == plan.nodes, "all workers")
+        assert len(cluster.pods("head")) == 1
+        assert len(cluster.pods("worker")) == plan.nodes
+        head_node = cluster.pods("head")[0]["spec"]["nodeName"]
+        assert head_node.startswith("system")
+        assert {pod["spec"]["nodeName"] for pod in cluster.pods("worker")} == set(nodes.names("a4"))
+        assert cluster.status()["head"]["serviceName"] == f"{plan.run_id}-head-svc"
+
+    def test_unknown_field_is_refused(self, api: Api) -> None:
+        wrong = manifest.ray_cluster(fresh_plan(), EXPIRES, 1)
+        wrong["spec"]["headGroupSpec"]["template"]["spec"]["nodeselector"] = {"a": "b"}
+        with pytest.raises(ApiError) as refused:
+            api.apply(wrong)
+        assert refused.value.status in (400, 500)
+        assert "nodeselector" in str(refused.value)
+
+    def test_probe_follows_the_ray_of_the_image(
+        self, api: Api, nodes: Nodes, until: Until, operator: Child
+    ) -> None:
+        plan = fresh_plan()  # nemo-rl:v0.4.0 holds Ray 2.46, which lacks /api/healthz
+        cluster = apply_all(api, plan, 0)
+        until(lambda: cluster.pods("head"), "the head pod")
+        probe = cluster.pods("head")[0]["spec"]["containers"][0]["readinessProbe"]
+        assert "httpGet" not in probe, operator.name
+        assert "local_raylet_healthz" in " ".join(probe["exec"]["command"])
