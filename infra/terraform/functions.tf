@@ -60,7 +60,7 @@ locals {
     }
     close_run = {
       memory = "1Gi" # draws the report's plots
-      rights = ["monitoring.timeSeries.list"]
+      rights = concat(local.look_around, ["monitoring.timeSeries.list"]) # closes only what is empty
     }
     reap_runs = {
       memory = "1Gi" # closes a run itself when nothing else could
