@@ -167,7 +167,7 @@ def _react(run: Run, failure: Failure, sentence: str, step: int) -> Verdict:
     if crashes_after(run, failure) >= CRASH_LOOP:
         return Verdict(
             Action.STOP, failure,
-            f"{sentence}; {CRASH_LOOP} attempts in a row without a checkpoint newer than step {step}",
+            f"{sentence}; {CRASH_LOOP} attempts in a row without a checkpoint past step {step}",
         )  # fmt: skip
     return Verdict(Action.RESUME, failure, sentence)
 

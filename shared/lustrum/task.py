@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from lustrum import images, names
-from lustrum.adapters.storage import StoredObject
 from lustrum.errors import ServiceError
 from lustrum.failures import Failure
 from lustrum.job.command import TrainingCommand, entrypoint, supervisor_spec, training_argv
@@ -122,7 +121,7 @@ def read_listing(log: str) -> list[Listed] | None:
     return None
 
 
-def newest_step_folder(objects: Iterable[StoredObject], wanted: str) -> str:
+def newest_step_folder(uris: Iterable[str], wanted: str) -> str:
     """Return the folder of the newest ``step_N`` that has a training_info.json.
 
     Raises:
@@ -130,9 +129,9 @@ def newest_step_folder(objects: Iterable[StoredObject], wanted: str) -> str:
     """
     folder = wanted if wanted.endswith("/") else wanted + "/"
     steps = {
-        int(match.group(1)): one.uri[: match.end()]
-        for one in objects
-        if one.uri.endswith("/training_info.json") and (match := _STEP.search(one.uri))
+        int(match.group(1)): uri[: match.end()]
+        for uri in uris
+        if uri.endswith("/training_info.json") and (match := _STEP.search(uri))
     }
     if not steps:
         raise ServiceError(

@@ -252,7 +252,8 @@ def _resume_source(services: Services, run: Run) -> str | None:
                 Failure.CONFIG, f"checkpoints.resume_from: {wanted} has no verified export"
             )
         return earlier.export.uri
-    return task.newest_step_folder(services.storage.list(wanted), wanted)
+    uris = [one.uri for one in services.storage.list(wanted)]
+    return task.newest_step_folder(uris, wanted)
 
 
 def _stage_job(ray: RayJobs, run: Run, identity: str, spec: dict[str, Any]) -> Answer:

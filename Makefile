@@ -1,0 +1,63 @@
+# Every target with its line: `make`.
+.DEFAULT_GOAL := help
+SHELL := /bin/bash
+REQUEST ?= examples/requests/tiny.json
+RUNS ?= 1000
+SEED ?= 1
+UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
+PY := .venv/bin/python
+export PYTHONPATH := $(CURDIR)/shared:$(CURDIR)
+export PYTHONDONTWRITEBYTECODE :=
+
+.PHONY: help setup run test check stage simulate bench test-cluster test-replay fmt clean
+
+help: ## list every target with one line
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: .venv/.ready ## the Python environment, from uv.lock (made by every other target when needed)
+
+.uv/bin/uv:
+	python3 -m venv .uv
+	.uv/bin/python -m pip install --quiet --disable-pip-version-check uv
+
+.venv/.ready: pyproject.toml uv.lock | $(filter .uv/bin/uv,$(UV))
+	$(UV) sync --frozen --quiet
+	@touch $@
+
+run: setup ## local stack up, one request through its whole life, stack down [REQUEST=file.json]
+	@$(PY) -m infra.local.run $(REQUEST)
+
+test: setup ## every test but the slow and the cluster tier
+	$(PY) -m pytest -m "not slow and not cluster"
+
+test-replay: setup ## the failures people reported, replayed
+	$(PY) -m pytest tests/replay
+
+check: setup ## lint, types, layers, staging, shell scripts, workflows
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+	.venv/bin/shellcheck $$(git ls-files '*.sh' .ci/run)
+	$(PY) -m infra.staging
+	for file in workflows/*.yaml; do $(PY) -m infra.local.workflows check $$file || exit 2; done
+	$(PY) -m pytest tests/test_staging.py
+
+stage: setup ## copy the library beside each function's main.py (build/functions), ready to deploy
+	@$(PY) -m infra.staging
+
+simulate: setup ## fault schedules in virtual time [RUNS=1000 SEED=1]
+	@$(PY) -m tests.simulation $(RUNS) $(SEED)
+
+bench: setup ## benchmarks; writes bench/results.json
+	@$(PY) -m bench
+
+test-cluster: setup ## real kube-apiserver and KubeRay operator (builds them the first time)
+	$(PY) -m tests.cluster.tools.build
+	$(PY) -m pytest tests/cluster -m cluster
+
+fmt: setup ## format the code
+	.venv/bin/ruff check --fix --quiet . ; .venv/bin/ruff format .
+
+clean: ## remove what was built or run here
+	rm -rf build .lustrum .pytest_cache .mypy_cache .ruff_cache .hypothesis
