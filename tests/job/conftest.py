@@ -1,4 +1,4 @@
-"""A Ray head without Ray: the real supervisor as a process, a fake training, a folder as Lustre."""
+"""A Ray head without Ray: the real supervisor, a fake training, a folder as Lustre."""
 
 from __future__ import annotations
 

@@ -244,7 +244,7 @@ class TestStall:
 class TestSignals:
     @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
     def test_signal_reaches_the_training_and_is_told(self, head: Head, signum: int) -> None:
-        script = "signal.signal(%d, lambda *_: (say('got it'), sys.exit(3)))\n" % signum
+        script = f"signal.signal({int(signum)}, lambda *_: (say('got it'), sys.exit(3)))\n"
         process = head.start("train", command=head.command(script + "say('up'); time.sleep(600)"))
         wait_for("the training", lambda: "\nup\n" in head.text())
         process.send_signal(signum)

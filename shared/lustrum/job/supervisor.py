@@ -14,7 +14,7 @@ Modes
 Protocol. Each event is one line of standard output, `LUSTRUM {json}`; the types in PUBLISHED also
 go to Pub/Sub. A failed or slow publish never fails or delays the job. Every event carries `type`,
 `run_id`, `attempt`, `at` (RFC 3339) and `event_id` = `<run_id>-a<attempt>-<type>-<step>`
-(`stage.*`: the start in epoch seconds instead of the step).
+(`stage.*`: the start in epoch milliseconds instead of the step).
     stage.progress   phase, bytes
     stage.done       free_bytes, capacity_bytes, resume_step
     stage.failed     class, message
@@ -199,7 +199,7 @@ class Voice:
 
     def __init__(self, spec: Spec) -> None:
         self._spec = spec
-        self._began = int(time.time())
+        self._began = int(time.time() * 1000)
         self._lock = threading.Lock()
         self._log: int | None = None
         self._secrets = [secret.encode() for secret in known_secrets()]
