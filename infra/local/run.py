@@ -1,0 +1,179 @@
+"""`make run`: the local stack up, one request through its whole life, the stack down, the proof printed."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import signal
+import sys
+import time
+from pathlib import Path
+from types import FrameType
+from typing import Any, NoReturn
+
+from rich.console import Console
+
+from infra.local.emulators import Missing
+from infra.local.functions import ROOT
+from infra.local.processes import DidNotStart
+from infra.local.stack import REAL, STANDS_IN, Stack
+from lustrum import names
+from lustrum.plan import make_plan
+from lustrum.request import BadRequest, StartRequest, parse_request
+
+FOLDER = ROOT / ".lustrum"
+POLL = 0.3  # seconds between looks at the ledger
+FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
+
+
+def main() -> int:
+    """Run one request; 0 only if it SUCCEEDED and nothing is left."""
+    parser = argparse.ArgumentParser(
+        prog="make run", description=__doc__,
+        epilog="example: make run REQUEST=examples/requests/tiny.json",
+    )  # fmt: skip
+    parser.add_argument("request", nargs="?", default="examples/requests/tiny.json", type=Path)
+    parser.add_argument("--minutes", type=float, default=10, help="give up after this long")
+    options = parser.parse_args()
+    console = Console(highlight=False, soft_wrap=True)
+    signal.signal(signal.SIGTERM, _end)
+    try:
+        return _run(options.request, options.minutes * 60, console)
+    except (BadRequest, OSError) as error:
+        console.print(f"[red]error:[/] {options.request}: {error}")
+        return BAD_INPUT
+    except Missing as error:
+        console.print(f"[red]error:[/] {error}")
+        return BAD_INPUT
+    except DidNotStart as error:
+        console.print(f"[red]error:[/] {error}")
+        return FAILED
+    except KeyboardInterrupt:
+        console.print("interrupted: everything that was started here has been ended")
+        return INTERRUPTED
+
+
+def _run(path: Path, limit: float, console: Console) -> int:
+    body = path.read_bytes()
+    request = parse_request(body)
+    if not isinstance(request, StartRequest):
+        raise BadRequest("action", request.action, "make run starts a run; use a start request")
+    plan = make_plan(request, names.run_id("check"), "exports")
+    if plan.machine != "local":
+        raise BadRequest(
+            "profile", request.profile,
+            "needs real A4 machines; on one machine use the profile tiny-grpo, and `lustrum plan` "
+            "to see what this request would do",
+        )  # fmt: skip
+    console.print(f"[bold]real:[/]      {REAL}")
+    console.print(f"[bold]stands in:[/] {STANDS_IN}\n")
+    root = FOLDER / f"stack-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
+    stack = Stack(root)
+    began = time.monotonic()
+    try:
+        stack.start(lambda part: console.print(f"starting: {part}"))
+        console.print(f"up in {time.monotonic() - began:.1f} s on loopback, files in {_short(root)}")
+        message = stack.publish(body)
+        run_id = names.run_id("message:" + message)
+        console.print(f"published {_short(path)} as message {message}: run {run_id}\n")
+        run = _follow(stack, run_id, limit, console)
+        left = _everything(stack.inventory())
+        kept = _keep(stack, run, run_id)
+        _say_end(console, run, kept, left, time.monotonic() - began)
+    finally:
+        stack.stop()
+    outcome = run.outcome.value if run is not None and run.outcome is not None else "UNFINISHED"
+    return 0 if outcome == "SUCCEEDED" and not left else FAILED
+
+
+def _follow(stack: Stack, run_id: str, limit: float, console: Console) -> Any:
+    """Show the run until it is over; None when it never appeared."""
+    os.environ |= {key: value for key, value in stack.env.items() if os.environ.get(key) != value}
+    from lustrum.errors import NotFound
+    from lustrum.live import LiveView
+    from lustrum.services import Services
+    from lustrum.settings import read_settings
+
+    ledger = Services(read_settings(os.environ)).ledger
+    end = time.monotonic() + limit
+    run = None
+    with LiveView(console) as view:
+        while time.monotonic() < end:
+            stack.children.check()
+            try:
+                run = ledger.load(run_id)
+            except NotFound:
+                run = None
+            if run is not None:
+                view.show(run)
+                if run.is_over and (run.report_uri or time.time() - (run.closed_at or 0) > 15):
+                    return run
+            refused = [
+                one for one in stack.pubsub.notifications() if one["kind"] == "request.rejected"
+            ]
+            if refused:
+                raise BadRequest(refused[0]["field"], refused[0]["value"], refused[0]["reason"])
+            time.sleep(POLL)
+    console.print(f"[red]gave up after {limit / 60:g} minutes[/]; logs in {_short(stack.root)}/logs")
+    return run
+
+
+def _keep(stack: Stack, run: Any, run_id: str) -> Path:
+    """Bring report, logs and exported checkpoints to ``.lustrum/runs/<run_id>``."""
+    kept = FOLDER / "runs" / run_id
+    shutil.rmtree(kept, ignore_errors=True)
+    kept.mkdir(parents=True)
+    reports = stack.bucket(f"gs://{stack.project}-reports/runs/{run_id}")
+    if reports.exists():
+        shutil.copytree(reports, kept, dirs_exist_ok=True)
+    if run is not None and run.export is not None and run.export.verified_at is not None:
+        shutil.copytree(stack.bucket(run.plan.export_to), kept / "exported")
+    shutil.copytree(stack.root / "logs", kept / "stack-logs")
+    return kept
+
+
+def _say_end(console: Console, run: Any, kept: Path, left: list[str], seconds: float) -> None:
+    for name, what in (
+        ("report.html", "report"), ("exported", "exported checkpoints"), ("", "logs"),
+    ):  # fmt: skip
+        path = kept / name if name else kept
+        if path.exists():
+            console.print(f"{what + ':':22}{_short(path)}")
+    console.print(f"{'inventory:':22}" + ("empty" if not left else "NOT EMPTY: " + ", ".join(left)))
+    if run is None:
+        console.print("run - UNFINISHED")
+        return
+    from lustrum.cost import bill
+
+    step = run.checkpoint.step if run.checkpoint else 0
+    outcome = run.outcome.value if run.outcome else "UNFINISHED"
+    cost = sum(bill(run.usage, time.time()).values())
+    console.print(
+        f"run {run.run_id} {run.state} {outcome} step {step}/{run.plan.max_num_steps} "
+        f"attempts {run.attempt} cost ${cost:.2f} (estimate) in {seconds:.0f} s"
+    )
+
+
+def _everything(inventory: dict[str, Any]) -> list[str]:
+    return [
+        f"{kind} {json.dumps(one) if not isinstance(one, str) else one}"
+        for kind, found in inventory.items()
+        for one in found
+    ]
+
+
+def _short(path: Path) -> str:
+    try:
+        return str(path.resolve().relative_to(Path.cwd()))
+    except ValueError:
+        return str(path)
+
+
+def _end(signum: int, frame: FrameType | None) -> NoReturn:
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())
