@@ -209,14 +209,20 @@ def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan
 
 
 def worst_cost(plan: RunPlan, hours: float) -> float:
-    """Return the most a run of ``hours`` costs: all of it up until the deadline, then Lustre
-    and head.
+    """Return the most a run of ``hours`` costs, dollars."""
+    return sum(worst_costs(plan, hours).values())
+
+
+def worst_costs(plan: RunPlan, hours: float) -> dict[str, float]:
+    """Return resource -> the most it costs in a run of ``hours``, dollars: all of it up until the
+    deadline, then Lustre and head while the export lasts, and the builds.
     """
-    rates = plan.rates()
-    gpu_pieces, gpu_rate = rates["accelerators"]
-    rest = sum(pieces * rate for name, (pieces, rate) in rates.items() if name != "accelerators")
-    builds = 4 * 60 * prices().build_minute
-    return gpu_pieces * gpu_rate * hours + rest * (hours + EXPORT_GRACE_HOURS) + builds
+    after = {"accelerators": 0.0}  # hours past the deadline
+    costs = {
+        name: pieces * rate * (hours + after.get(name, EXPORT_GRACE_HOURS))
+        for name, (pieces, rate) in plan.rates().items()
+    }
+    return {**costs, "builds": 4 * 60 * prices().build_minute}
 
 
 def _priced(plan: RunPlan, table: Prices) -> RunPlan:
