@@ -59,7 +59,7 @@ locals {
       rights = concat(local.look_around, local.sweep)
     }
     close_run = {
-      memory = "1Gi" # draws the report's plots
+      memory = "1Gi"                                                     # draws the report's plots
       rights = concat(local.look_around, ["monitoring.timeSeries.list"]) # closes only what is empty
     }
     reap_runs = {
