@@ -109,7 +109,10 @@ def close_run(services: Services, run_id: str, execution: str) -> Answer:
 
     run = _owned(services, run_id, execution)
     assert run.teardown is not None
-    return close(services, run) if run.teardown.final else reopen(services, run)
+    ends = run.teardown.final or run.cancel is not None or services.now() >= run.deadline_at
+    if not ends and run.execution is not None:
+        ends = not services.workflows.is_live(run.execution)  # nobody would try the next zone
+    return close(services, run) if ends else reopen(services, run)
 
 
 def _owned(services: Services, run_id: str, execution: str) -> Run:
@@ -191,6 +194,8 @@ def _no_workers(kubernetes: Kubernetes, run: Run) -> None:
 def _newest_checkpoint(services: Services, run: Run) -> Checkpoint | None:
     """Ask the file system itself, through the head; else trust the record."""
     known = run.checkpoint
+    if known is None and run.attempt == 0:
+        return None  # nothing was ever trained
     try:
         ray = services.ray(services.kubernetes(run.run_id), run.run_id)
         identity = names.list_id(run.run_id, f"t{run.zone_attempts}-a{run.attempt}")
