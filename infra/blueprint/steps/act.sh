@@ -1,0 +1,23 @@
+#!/usr/bin/env bash
+# Deploy or destroy. Always exits 0 and leaves result.json: a step that fails would end the build before
+# report.sh has told why. verdict.sh makes the build fail.
+set -uo pipefail
+export PATH="$PWD/bin:$PATH"
+
+[[ -e result.json ]] && exit 0
+# shellcheck source-path=SCRIPTDIR source=tools.env
+source lustrum/steps/tools.env
+if [[ -e gcluster-is-new ]]; then
+  gcloud storage cp --quiet --if-generation-match=0 bin/gcluster \
+    "gs://$LUSTRUM_STATE_BUCKET/tools/gcluster-$GCLUSTER_SHA256" ||
+    echo "warning: gcluster was not kept for the next build"
+fi
+
+gcluster telemetry off # a file in this HOME; it is on by default
+case "$LUSTRUM_ACTION" in
+  deploy | destroy) bash "lustrum/steps/$LUSTRUM_ACTION.sh" ;;
+esac
+code=$?
+[[ -e result.json ]] || python3 lustrum/steps/result.py failed BUILD_ERROR \
+  "$LUSTRUM_ACTION.sh ended with exit code $code and no result"
+exit 0
