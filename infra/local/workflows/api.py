@@ -122,9 +122,7 @@ class Api:
             execution = self._engine.get(known)
             if self._engine.now() - execution.created_time < 24 * 3600:
                 return execution_resource(execution)
-        execution = self._engine.create(
-            self._owned(workflow), body, overflow_buffering=False
-        )
+        execution = self._engine.create(self._owned(workflow), body, overflow_buffering=False)
         self._triggered[key] = execution.name
         return execution_resource(execution)
 

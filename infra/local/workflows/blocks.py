@@ -133,5 +133,6 @@ async def run_block(block: Block, scope: Scope) -> Signal:
         elif type(signal) is Jump and signal.block is block:
             index = signal.index
         else:
-            return signal
+            out: Signal = signal
+            return out
     return None

@@ -14,12 +14,13 @@ from infra.local.workflows.values import Function
 
 # Constants that are written like a member of a module.
 BACKOFF: Final = {"initial_delay": 1.0, "max_delay": 60.0, "multiplier": 1.25}
+ALWAYS: Final = Function("retry.always")
 CONSTANTS: Final[dict[str, Any]] = {
     "http.default_retry_predicate": Function("http.default_retry_predicate"),
     "http.default_retry_predicate_non_idempotent": Function(
         "http.default_retry_predicate_non_idempotent"
     ),
-    "retry.always": Function("retry.always"),
+    "retry.always": ALWAYS,
     "retry.never": Function("retry.never"),
     "retry.default_backoff": BACKOFF,
 }
@@ -52,9 +53,7 @@ def retryable(name: str, value: Any) -> bool:
 
 
 for _name in ("http.default_retry_predicate", "http.default_retry_predicate_non_idempotent"):
-    FUNCTIONS[_name] = Spec(
-        _name, (("e", REQUIRED),), lambda e, name=_name: retryable(name, e)
-    )
+    FUNCTIONS[_name] = Spec(_name, (("e", REQUIRED),), lambda e, name=_name: retryable(name, e))
 FUNCTIONS["retry.always"] = Spec("retry.always", (("e", REQUIRED),), lambda _: True)
 FUNCTIONS["retry.never"] = Spec("retry.never", (("e", REQUIRED),), lambda _: False)
 

@@ -47,6 +47,7 @@ from infra.local.workflows.model import (
 )
 from infra.local.workflows.model import Call as CallStep
 from infra.local.workflows.parser import Parser
+from infra.local.workflows.variables import assigned
 from infra.local.workflows.yaml_nodes import read
 
 MODULES = {name.split(".")[0] for name in (*FUNCTIONS, *BLOCKING, *CONSTANTS) if "." in name}
@@ -116,7 +117,7 @@ class _Checker:
             if default is not None:
                 self._value(default, _Names([]))
         names.names |= set(_declared(routine.steps, names))
-        self._everywhere = set(_everything(routine.steps))
+        self._everywhere = set(assigned(routine.steps))
         self._steps(routine.steps, names)
         self._jumps.routine(routine)
 
@@ -343,12 +344,6 @@ def _declared_by(body: Body | None, above: _Names) -> Iterator[str]:
 
 def _new(name: str, above: _Names) -> bool:
     return name in above.names or above.parent is None or name not in above.parent
-
-
-def _everything(steps: list[Step]) -> Iterator[str]:
-    from infra.local.workflows.compiler import assigned
-
-    return assigned(steps)
 
 
 __all__ = ["check"]

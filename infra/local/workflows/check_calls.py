@@ -9,12 +9,13 @@ from typing import Any
 
 from infra.local.workflows import limits
 from infra.local.workflows.builtins import BLOCKING, CONSTANTS, FUNCTIONS, REQUIRED
+from infra.local.workflows.connector_table import POSITIONAL
 from infra.local.workflows.connectors import read_params
 from infra.local.workflows.errors import WorkflowError
 from infra.local.workflows.expressions import Call as CallNode
 from infra.local.workflows.expressions import Name, dotted_name
 from infra.local.workflows.model import Call, Const, Expr, MapValue, Routine, Value
-from infra.local.workflows.parser import constant
+from infra.local.workflows.parser_values import constant
 
 CONNECTOR = re.compile(r"googleapis(\.[A-Za-z0-9]+){3,}")
 GKE = ("gke.request", "gke.create_job", "gke.await_job", "gke.delete_job")
@@ -71,13 +72,16 @@ class CallChecker:
         """A call inside an expression."""
         name, count = call.name, len(call.args)
         if name in self._routines:
-            params = self._routines[name].params
-            required = sum(1 for _, default in params if default is None)
-            self._count(name, count, required, len(params), [p for p, _ in params], line)
+            routine = self._routines[name].params
+            required = sum(1 for _, default in routine if default is None)
+            self._count(name, count, required, len(routine), [p for p, _ in routine], line)
         elif name in FUNCTIONS:
             spec = FUNCTIONS[name]
             names = [param for param, _ in spec.params]
             self._count(name, count, spec.required, len(names), names, line)
+        elif name in POSITIONAL:
+            params = list(POSITIONAL[name])
+            self._count(name, count, 1, len(params), params, line)
         elif name in BLOCKING or is_connector(name):
             self._report(
                 line, f"{name} blocks and cannot be called in an expression", f"call: {name}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -36,6 +36,7 @@ from infra.local.workflows.model import (
 )
 from infra.local.workflows.scope import Scope
 from infra.local.workflows.values import type_name
+from infra.local.workflows.variables import assigned
 
 
 @dataclass
@@ -254,9 +255,7 @@ class _RoutineCompiler:
                 parts.append(constant(default))
         return combine(parts, build)
 
-    def _store(
-        self, call: Compiled, target: Target | None
-    ) -> tuple[Callable[[Scope], Any], bool]:
+    def _store(self, call: Compiled, target: Target | None) -> tuple[Callable[[Scope], Any], bool]:
         run = call.run
         if target is None:
             if call.waits:
@@ -300,7 +299,13 @@ class _RoutineCompiler:
             assert source is not None
             block = self._block(loop.steps)
             return control.parallel_loop(
-                self.value(source), loop.items is None, loop.value, loop.index, block, shared, limit
+                self.value(source),
+                loop.items is None,
+                loop.value,
+                loop.index,
+                block,
+                shared,
+                limit,
             ), True
         branches = [(name, self._block(steps)) for name, steps in body.branches]
         return control.parallel_branches(branches, shared, limit), True
@@ -376,36 +381,3 @@ def _raise(value: Any) -> Any:
     if type(value) in (str, dict):
         raise WorkflowError(value)
     raise type_error(f"raise takes a string or a map, not {type_name(value)}")
-
-
-def assigned(steps: list[Step]) -> Iterator[str]:
-    """Every variable that steps assign, at any depth."""
-    for step in steps:
-        yield from _assigned_by(step.body)
-
-
-def _assigned_by(body: Body | None) -> Iterator[str]:
-    match body:
-        case Assign(items):
-            yield from (target.name for target, _ in items)
-        case Call(_, _, result) if result is not None:
-            yield result.name
-        case Switch(cases):
-            for case in cases:
-                yield from _assigned_by(case.body)
-        case For(value, index, _, _, steps):
-            yield from (name for name in (value, index) if name)
-            yield from assigned(steps)
-        case Parallel(_, _, branches, loop):
-            for _, steps in branches:
-                yield from assigned(steps)
-            yield from _assigned_by(loop)
-        case Try(steps, inline, _, name, handler):
-            yield from assigned(steps)
-            yield from _assigned_by(inline)
-            yield from (each for each in (name,) if each)
-            yield from assigned(handler or [])
-        case Nested(steps):
-            yield from assigned(steps)
-        case _:
-            return

@@ -135,6 +135,13 @@ def _rows() -> dict[str, Row]:
 
 
 ROWS = _rows()
+
+_VERSIONS = "googleapis.secretmanager.v1.projects.secrets"
+# The connectors that Google's samples call inside expressions, with their parameters in order.
+POSITIONAL: dict[str, tuple[str, ...]] = {
+    f"{_VERSIONS}.versions.accessString": ("secret_id", "version", "project_id"),
+    f"{_VERSIONS}.addVersionString": ("secret_id", "data", "project_id"),
+}
 _STANDARD = {
     "get": ("GET", "{name}"),
     "list": ("GET", "{parent}/{collection}"),

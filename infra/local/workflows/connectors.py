@@ -13,10 +13,15 @@ from dataclasses import dataclass
 from typing import Any
 from urllib.parse import quote
 
-from infra.local.workflows import connector_executions, connector_gke, limits
+from infra.local.workflows import (
+    connector_executions,
+    connector_gke,
+    connector_secrets,
+    limits,
+)
 from infra.local.workflows.builtins import retryable
 from infra.local.workflows.calls import request
-from infra.local.workflows.connector_table import Row, row_for
+from infra.local.workflows.connector_table import POSITIONAL, Row, row_for
 from infra.local.workflows.errors import (
     ApiError,
     WorkflowError,
@@ -123,6 +128,8 @@ class ConnectorCall:
             return await connector_gke.run(self)
         if connector_executions.handles(self):
             return await connector_executions.run(self)
+        if self.name in POSITIONAL:
+            return await connector_secrets.run(self)
         row = row_for(self.name, self.args)
         if row is None:
             raise error(

@@ -16,7 +16,7 @@ from infra.local.workflows.blocks import (
     run_block,
     too_many_steps,
 )
-from infra.local.workflows.builtins import BACKOFF, retryable
+from infra.local.workflows.builtins import ALWAYS, BACKOFF, retryable
 from infra.local.workflows.errors import WorkflowError, error, type_error, value_error
 from infra.local.workflows.evaluate import Compiled
 from infra.local.workflows.scope import Frame, Scope
@@ -178,7 +178,8 @@ def parallel_branches(
     all_branches: list[Branch] = [(name, lambda _inner: None, block) for name, block in branches]
 
     async def run(scope: Scope) -> Signal:
-        return await _parallel(scope, all_branches, shared, limit)
+        await _parallel(scope, all_branches, shared, limit)
+        return None
 
     return run
 
@@ -207,7 +208,8 @@ def parallel_loop(
                 _iteration(scope, inner, name, index, at)
 
             branches.append((str(at[0]), enter, block))
-        return await _parallel(scope, branches, shared, limit)
+        await _parallel(scope, branches, shared, limit)
+        return None
 
     return run
 
@@ -332,12 +334,13 @@ class _Retries:
     __slots__ = ("_delay", "_done", "_max", "_max_delay", "_multiplier", "_policy", "_predicate",
                  "_routines")  # fmt: skip
 
-    def __init__(
-        self, policy: Compiled | None, routines: Mapping[str, CompiledRoutine]
-    ) -> None:
+    def __init__(self, policy: Compiled | None, routines: Mapping[str, CompiledRoutine]) -> None:
         self._policy = policy
         self._routines = routines
         self._done = -1  # the policy is read at the first error
+        self._predicate = ALWAYS
+        self._max = 0
+        self._delay = self._max_delay = self._multiplier = 0.0
 
     async def again(self, scope: Scope, value: Any) -> bool:
         """Wait and tell True when the block is to run again."""
@@ -371,9 +374,10 @@ class _Retries:
         policy = await policy if self._policy.waits else policy
         if type(policy) is not dict:
             raise type_error(f"retry must be a policy, not {type_name(policy)}")
-        self._predicate = policy.get("predicate")
-        if not isinstance(self._predicate, Function):
+        predicate = policy.get("predicate")
+        if not isinstance(predicate, Function):
             raise type_error("the predicate of a retry must be the name of a predicate")
+        self._predicate = predicate
         self._max = _number("max_retries", policy.get("max_retries"), int)
         backoff = policy.get("backoff", BACKOFF)
         if type(backoff) is not dict:

@@ -100,7 +100,9 @@ def value_error(message: str) -> WorkflowError:
 
 def resource_limit(message: str) -> FatalError:
     """A limit was hit: cannot be caught, ends the execution (Google's error page)."""
-    return FatalError({"message": f"ResourceLimitError: {message}", "tags": ["ResourceLimitError"]})
+    return FatalError(
+        {"message": f"ResourceLimitError: {message}", "tags": ["ResourceLimitError"]}
+    )
 
 
 def http_error(code: int, headers: dict[str, Any], body: Any) -> WorkflowError:

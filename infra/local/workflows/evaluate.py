@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from infra.local.workflows.builtins import CONSTANTS, FUNCTIONS, Spec
+from infra.local.workflows.connector_table import POSITIONAL
 from infra.local.workflows.errors import error, type_error, value_error
 from infra.local.workflows.expressions import (
     Attribute,
@@ -141,6 +142,8 @@ class Compiler:
                 return await call(scope, name, await values if collected.waits else values)
 
             return Compiled(routine, waits=True)
+        if name in POSITIONAL:
+            return _connector(name, args)
         spec = FUNCTIONS[name]
         given = fill(spec, len(args))
         parts = [*args, *(constant(default) for default in given)]
@@ -155,6 +158,18 @@ class Compiler:
 
             return Compiled(scoped, waits=True)
         return Compiled(lambda scope: body(scope, *collected.run(scope)))
+
+
+def _connector(name: str, args: list[Compiled]) -> Compiled:
+    params = POSITIONAL[name]
+    collected = combine(args, lambda *values: dict(zip(params, values, strict=False)))
+
+    async def call(scope: Scope) -> Any:
+        values = collected.run(scope)
+        values = await values if collected.waits else values
+        return await scope.frame.execution.engine.connect(scope, name, values)
+
+    return Compiled(call, waits=True)
 
 
 def fill(spec: Spec, count: int) -> list[Any]:

@@ -64,7 +64,7 @@ class Execution:
         self.state = "QUEUED"
         self.result: str | None = None
         self.error: dict[str, Any] | None = None
-        self.created_time = engine.now()
+        self.created_time: float = engine.now()
         self.start_time: float | None = None
         self.end_time: float | None = None
         self.call_log_level = "CALL_LOG_LEVEL_UNSPECIFIED"

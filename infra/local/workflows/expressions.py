@@ -112,15 +112,15 @@ def dotted_name(node: Node) -> str | None:
 class _Build(Transformer[Token, Any]):
     """Builds the tree bottom-up while the parser runs, so deep input costs no recursion."""
 
-    def int(self, items: list[Token]) -> Node:
+    def int_(self, items: list[Token]) -> Node:
         number = int(items[0])
         if number >= 2**63:
             raise BadExpression(
-                f"{items[0]} does not fit a 64 bit integer", f"double(\"{items[0]}\")"
+                f"{items[0]} does not fit a 64 bit integer", f'double("{items[0]}")'
             )
         return Literal(number)
 
-    def float(self, items: list[Token]) -> Node:
+    def float_(self, items: list[Token]) -> Node:
         number = float(items[0])
         if number == float("inf"):
             raise BadExpression(f"{items[0]} is too large for a double", "a smaller number")
@@ -149,7 +149,7 @@ class _Build(Transformer[Token, Any]):
     def arguments(self, items: list[Node | None]) -> list[Node]:
         return [item for item in items if item is not None]
 
-    def list(self, items: list[Any]) -> Node:
+    def list_(self, items: list[Any]) -> Node:
         return ListOf(tuple(items[0] or ()))
 
     def attribute(self, items: list[Any]) -> Node:
@@ -161,9 +161,7 @@ class _Build(Transformer[Token, Any]):
     def call(self, items: list[Any]) -> Node:
         name = dotted_name(items[0])
         if name is None:
-            raise BadExpression(
-                "only a function can be called, by its name", "name(arguments)"
-            )
+            raise BadExpression("only a function can be called, by its name", "name(arguments)")
         return Call(name, tuple(items[1] or ()))
 
     def unary(self, items: list[Any]) -> Node:

@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 from google.cloud.workflows.executions_v1 import types as executions
 from google.cloud.workflows_v1 import types as workflows
-from google.longrunning import operations_pb2
+from google.longrunning import operations_pb2  # type: ignore[import-untyped]
 from google.protobuf import json_format
 
 from infra.local.workflows.api import Api
@@ -50,9 +50,7 @@ def _handlers(api: Api) -> dict[str, dict[str, tuple[Any, Any, Call]]]:
             "GetExecution": (
                 executions.GetExecutionRequest.pb(),
                 executions.Execution.pb(),
-                lambda r: api.get_execution(
-                    r.name, _enum_name(executions.ExecutionView, r.view)
-                ),
+                lambda r: api.get_execution(r.name, _enum_name(executions.ExecutionView, r.view)),
             ),
             "ListExecutions": (
                 executions.ListExecutionsRequest.pb(),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from infra.local.workflows.errors import type_error
 from infra.local.workflows.values import type_name
@@ -36,12 +36,16 @@ class Spec:
 
 FUNCTIONS: dict[str, Spec] = {}
 
+
+_Body = TypeVar("_Body", bound=Callable[..., Any])
+
+
 def register(
     name: str, *params: str, scoped: bool = False, **defaults: Any
-) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+) -> Callable[[_Body], _Body]:
     """Add a function to the library; parameters without a default are required."""
 
-    def add(body: Callable[..., Any]) -> Callable[..., Any]:
+    def add(body: _Body) -> _Body:
         spec = tuple((p, defaults.get(p, REQUIRED)) for p in params)
         FUNCTIONS[name] = Spec(name, spec, body, scoped)
         return body

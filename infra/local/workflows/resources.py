@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from infra.local.workflows.callbacks import Callback
-from infra.local.workflows.execution import Deployment
-from infra.local.workflows.execution import Execution
+from infra.local.workflows.execution import Deployment, Execution
 from infra.local.workflows.filters import duration
 from infra.local.workflows.history import Entry
 from infra.local.workflows.values import printable
@@ -42,7 +41,7 @@ def execution_resource(execution: Execution, view: str = "FULL") -> dict[str, An
 
 def entry_resource(execution: Execution, entry: Entry) -> dict[str, Any]:
     """A StepEntry."""
-    resource = {
+    resource: dict[str, Any] = {
         "name": f"{execution.name}/stepEntries/{entry.id}",
         "entryId": str(entry.id),
         "createTime": execution.engine.timestamp(entry.created),

@@ -41,7 +41,11 @@ class _Rest:
         one = self._api
         # method, path, function of (names in the path, query, body)
         table: list[tuple[str, str, Callable[[dict[str, str], Query, Any], Any]]] = [
-            ("POST", f"{_WORKFLOW}/executions", lambda p, q, b: one.create_execution(p["name"], b)),
+            (
+                "POST",
+                f"{_WORKFLOW}/executions",
+                lambda p, q, b: one.create_execution(p["name"], b),
+            ),
             ("GET", f"{_WORKFLOW}/executions", lambda p, q, b: self._list(p["name"], q)),
             ("GET", _EXECUTION, lambda p, q, b: one.get_execution(p["name"], q.get("view", ""))),
             ("POST", f"{_EXECUTION}:cancel", lambda p, q, b: one.cancel_execution(p["name"])),
@@ -94,7 +98,7 @@ class _Rest:
             ("DELETE", _WORKFLOW, lambda p, q, b: one.delete_workflow(p["name"])),
             (
                 "GET",
-                rf"(?P<name>projects/[^/]+/locations/[^/]+/operations/[^/]+)",
+                r"(?P<name>projects/[^/]+/locations/[^/]+/operations/[^/]+)",
                 lambda p, q, b: one.get_operation(p["name"]),
             ),
             ("GET", f"{_PARENT}/operations", lambda p, q, b: one.list_operations()),

@@ -123,7 +123,9 @@ def map_delete(value: Any, key: Any) -> dict[str, Any]:
 
 @register("map.merge", "first", "second")
 def map_merge(first: Any, second: Any) -> dict[str, Any]:
-    return need("map.merge", "first", first, dict) | need("map.merge", "second", second, dict)
+    need("map.merge", "first", first, dict)
+    need("map.merge", "second", second, dict)
+    return {**first, **second}
 
 
 @register("map.merge_nested", "first", "second")
@@ -201,12 +203,18 @@ def base64_decode(data: Any, padding: Any) -> bytes:
     if not padding:
         text += "=" * (-len(text) % 4)
     try:
-        return _base64.b64decode(text, validate=True)
+        return bytes(_base64.b64decode(text, validate=True))
     except (binascii.Error, ValueError) as exc:
         raise value_error(f"base64.decode: {exc}") from None
 
 
-_HASHES = {"MD5": "md5", "SHA1": "sha1", "SHA256": "sha256", "SHA384": "sha384", "SHA512": "sha512"}
+_HASHES = {
+    "MD5": "md5",
+    "SHA1": "sha1",
+    "SHA256": "sha256",
+    "SHA384": "sha384",
+    "SHA512": "sha512",
+}
 
 
 def _hash_name(function: str, algorithm: Any) -> str:

@@ -151,9 +151,7 @@ def get_item(container: Any, key: Any) -> Any:
             raise type_error(f"a list index must be an int, not {type_name(key)}")
         if 0 <= key < len(container):
             return container[key]
-        raise error(
-            "IndexError", f"index {key} is outside a list of {len(container)} elements"
-        )
+        raise error("IndexError", f"index {key} is outside a list of {len(container)} elements")
     raise type_error(f"cannot take {key!r} of a value of type {type_name(container)}")
 
 

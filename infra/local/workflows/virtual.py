@@ -53,7 +53,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         """Unix time in seconds."""
         return self._epoch + self._clock.time
 
-    def run_in_executor(self, *_: Any) -> Any:
+    def run_in_executor(self, *_: Any) -> Any:  # type: ignore[override]
         raise RuntimeError("threads have no place in virtual time: call the function directly")
 
 
