@@ -5,8 +5,8 @@ set -uo pipefail
 export PATH="$PWD/bin:$PATH"
 
 [[ -e result.json ]] && exit 0
-# shellcheck source-path=SCRIPTDIR source=tools.env
-source lustrum/steps/tools.env
+# shellcheck source-path=SCRIPTDIR source=versions.sh
+source lustrum/steps/versions.sh
 if [[ -e gcluster-is-new ]]; then
   gcloud storage cp --quiet --if-generation-match=0 bin/gcluster \
     "gs://$LUSTRUM_STATE_BUCKET/tools/gcluster-$GCLUSTER_SHA256" ||

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Make gcluster from its source at the pinned commit, once per project. Runs in the Go image.
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=tools.env
-source lustrum/steps/tools.env
+# shellcheck source-path=SCRIPTDIR source=versions.sh
+source lustrum/steps/versions.sh
 export PATH="$PWD/bin:$PATH"
 
 [[ -e result.json ]] && exit 0

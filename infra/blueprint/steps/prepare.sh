@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Check what the build was told, then fetch the pinned tools. Runs in the gcloud image.
 set -euo pipefail
-# shellcheck source-path=SCRIPTDIR source=tools.env
-source lustrum/steps/tools.env
+# shellcheck source-path=SCRIPTDIR source=versions.sh
+source lustrum/steps/versions.sh
 export PATH="$PWD/bin:$PATH"
 
 python3 lustrum/steps/settings.py check || exit 0 # result.json says why; report.sh and verdict.sh follow

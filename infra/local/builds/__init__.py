@@ -1,0 +1,1 @@
+"""Cloud Build on this machine: runs the real cloudbuild.yaml, with stand-ins for gcluster and gcloud."""
