@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from functools import cache
+from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from lustrum import plots
@@ -106,7 +107,7 @@ def _facts(run: Run, at: float) -> list[tuple[str, str, str]]:
 
 def _timeline(run: Run, at: float) -> str | None:
     found = phases(run, at)
-    if not found:
+    if not found or found[-1][2] - found[0][1] < 1:
         return None
     return plots.timeline(
         [(state.value, since, until, _phase_colour(state)) for state, since, until in found],
@@ -125,7 +126,7 @@ def _phase_colour(state: State) -> str:
 def _reward(run: Run) -> str | None:
     by_attempt: dict[int, list[tuple[int, float]]] = {}
     for one in sorted(run.series, key=lambda one: (one.attempt, one.step)):
-        if one.reward is not None:
+        if one.reward is not None and isfinite(one.reward):
             by_attempt.setdefault(one.attempt, []).append((one.step, one.reward))
     if not by_attempt:
         return None
@@ -189,7 +190,7 @@ def _costs(run: Run, at: float) -> Row:
             "pieces": f"{rates[name][0]:g}" if name in rates else "",
             "rate": f"{dollars(rates[name][1])}/h" if name in rates else "",
             "hours": duration(hours[name] * 3600) if name in hours else "-",
-            "cost": dollars(actual[name]) if name in actual else "not counted",
+            "cost": dollars(actual.get(name, 0)) if name in rates else "not counted",
             "worst": dollars(worst.get(name, 0)),
             "share": round(min(1.0, actual.get(name, 0) / worst[name]) * 100)
             if worst.get(name)
@@ -310,7 +311,16 @@ def _event(event: Mapping[str, Any]) -> Row:
     rest = {k: v for k, v in event.items() if k not in dull and v not in (None, "", [], {})}
     said = ", ".join(f"{key} {json.dumps(value)}" for key, value in rest.items())
     return {
-        "at": moment(at) if isinstance(at, int | float) else str(at or ""),
+        "at": _when(at),
         "kind": shorten(str(kind), 60),
         "said": shorten(said, 300),
     }
+
+
+def _when(at: object) -> str:
+    if isinstance(at, int | float):
+        try:
+            return moment(at)
+        except (ValueError, OverflowError, OSError):
+            return ""  # a clock that cannot be believed
+    return shorten(str(at or ""), 40)
