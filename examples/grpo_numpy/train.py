@@ -232,9 +232,9 @@ class OnRay:
 
         ray.init(address="auto", log_to_driver=False)
         self._ray = ray
-        wanted = nodes * gpus_per_node
+        self._wanted = wanted = nodes * gpus_per_node
         for attempt in range(6):  # NeMo-RL's own patience: 1 + 2 + 4 + ... = 63 seconds
-            if ray.cluster_resources().get("GPU", 0) >= wanted:
+            if self._gpus() >= wanted:
                 break
             print(f"Waiting for {wanted} GPUs, attempt {attempt + 1}/6", flush=True)
             time.sleep(2**attempt)
@@ -247,10 +247,17 @@ class OnRay:
         self._task = ray.remote(max_retries=0, scheduling_strategy="SPREAD", **share)(rollout)
 
     def run(self, jobs: list[tuple[Any, ...]]) -> list[dict[str, np.ndarray]]:
-        results: list[dict[str, np.ndarray]] = self._ray.get(
-            [self._task.remote(*job) for job in jobs]
-        )
+        pieces = waiting = [self._task.remote(*job) for job in jobs]
+        while waiting:
+            # A task whose node is gone would wait for another one for ever; NeMo-RL's actors die.
+            if self._gpus() < self._wanted:
+                raise RuntimeError(f"a worker node is lost: fewer than {self._wanted} GPUs")
+            _, waiting = self._ray.wait(waiting, num_returns=len(waiting), timeout=1.0)
+        results: list[dict[str, np.ndarray]] = self._ray.get(pieces)
         return results
+
+    def _gpus(self) -> float:
+        return float(self._ray.cluster_resources().get("GPU", 0))
 
 
 # --- checkpoints --------------------------------------------------------------------------------

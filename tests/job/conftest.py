@@ -22,15 +22,15 @@ RUN = "rl-0123456789"
 DEADLINE = 30  # seconds any single wait of a test may take
 
 
-def wait_for(what: str, condition: Callable[[], Any]) -> Any:
+def wait_for(what: str, condition: Callable[[], Any], seconds: float = DEADLINE) -> Any:
     """Poll until the condition holds and return its value."""
-    until = time.monotonic() + DEADLINE
+    until = time.monotonic() + seconds
     while time.monotonic() < until:
         value = condition()
         if value:
             return value
         time.sleep(0.01)
-    raise AssertionError(f"{what}: not within {DEADLINE} s")
+    raise AssertionError(f"{what}: not within {seconds} s")
 
 
 class Head:
