@@ -1,0 +1,1 @@
+"""Fakes of everything at the rim, in virtual time: small, honest, no wall clock."""

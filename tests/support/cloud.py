@@ -1,0 +1,507 @@
+"""The cloud of one project: clusters, Lustre, builds, machines and objects, over virtual time.
+
+The fakes inherit from the adapters and replace what speaks to the cloud, so that the adapters'
+own rules (find, ensure, adopt) stay in play.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from lustrum import names
+from lustrum.adapters.builds import Build, Builds
+from lustrum.adapters.compute import Compute, Machine, Machines
+from lustrum.adapters.gke import ClusterInfo, ClusterListing, Gke
+from lustrum.adapters.lustre import Instance, Listing, Lustre, Transfer
+from lustrum.adapters.storage import Storage, StoredObject
+from lustrum.errors import NotFound, ServiceError
+from lustrum.failures import Failure
+
+from tests.support.agenda import Agenda
+from tests.support.cluster import FakeKubernetes
+from tests.support.dashboard import Dashboard, Script
+from tests.support.files import MANIFEST, Folder, LustreFiles
+
+Hook = Callable[[str, str], None]
+
+
+@dataclass
+class Cluster:
+    """A GKE cluster with its two pools."""
+
+    name: str
+    location: str
+    labels: dict[str, str]
+    kubernetes: FakeKubernetes
+    status: str = "PROVISIONING"
+    pools: list[str] = field(default_factory=lambda: ["system", names.GPU_POOL])
+
+
+@dataclass
+class LustreInstance:
+    """A Managed Lustre instance and what is on it."""
+
+    name: str
+    zone: str
+    labels: dict[str, str]
+    files: LustreFiles = field(default_factory=LustreFiles)
+    state: str = "CREATING"
+    transfer: str | None = None
+
+
+@dataclass
+class Deploy:
+    """How a deploy build goes: its class when it fails, and whether it made things before."""
+
+    failure: str | None = None
+    message: str = ""
+    makes: bool = True
+    seconds: float = 900.0
+    status: str | None = None  # of the build, when it is neither SUCCESS nor FAILURE
+    output: bool = True  # whether its result can be read
+
+
+@dataclass
+class Operation:
+    """An import or export."""
+
+    name: str
+    instance: LustreInstance
+    finish: Callable[[], None]
+    done: bool = False
+    problem: str = ""
+    bytes: int = 0
+
+
+class Cloud:
+    """Everything that costs money, and the hook that lets calls fail.
+
+    ``hooks`` are called with service and method before each call; they may raise.
+    """
+
+    def __init__(self, agenda: Agenda) -> None:
+        self.agenda = agenda
+        self.clusters: list[Cluster] = []
+        self.instances: list[LustreInstance] = []
+        self.builds: list[Build] = []
+        self.objects: dict[str, bytes | int] = {}
+        self.operations: dict[str, Operation] = {}
+        self.machines: list[Machine] = []  # besides those of the clusters
+        self.hooks: list[Hook] = []
+        self.calls: list[tuple[str, str]] = []
+        self.deploys: list[Deploy] = []  # how the next ones go; then all is well
+        self.destroys: list[str] = []  # "ok", "fails", "lies": how the next ones go
+        self.exports: list[str] = []  # "ok", "partial" or an error's message
+        self.scripts: dict[int, Script] = {}  # by attempt
+        self.deployments = 0
+        self.most_alive = 0  # clusters of one run at once
+        self.delete_seconds = 240.0
+        self.export_seconds = 120.0
+        self.missing_zones: list[str] = []
+        self.published: Callable[[dict[str, Any]], None] = lambda event: None
+        self.build_changed: Callable[[Build, Mapping[str, str]], None] = lambda build, subs: None
+        self.on_cluster: Callable[[FakeKubernetes], None] = lambda kubernetes: None
+        self.buckets: set[str] | None = None  # None: every bucket exists
+        self.submissions: list[dict[str, Any]] = []
+        self._serial = 0
+
+    # What a build does.
+
+    def run_trigger(self, subs: Mapping[str, str]) -> str:
+        """Start a build; return its id."""
+        self.call("cloudbuild", "run")
+        self._serial += 1
+        identity = f"build-{self._serial}"
+        run, action, number = subs["_RUN_ID"], subs["_ACTION"], subs["_ZONE_ATTEMPT"]
+        build = Build(
+            identity, "WORKING",
+            ("lustrum", run, names.build_tag(run, action, int(number))),
+            {}, "", "https://console/" + identity, self.agenda.now(),
+        )  # fmt: skip
+        self.builds.insert(0, build)
+        (self._deploy if action == "deploy" else self._destroy)(identity, dict(subs))
+        return identity
+
+    def build(self, identity: str) -> Build:
+        """Return a build by id."""
+        return next(one for one in self.builds if one.build_id == identity)
+
+    def _deploy(self, identity: str, subs: dict[str, str]) -> None:
+        plan = self.deploys.pop(0) if self.deploys else Deploy()
+        run_id, zone = subs["_RUN_ID"], subs["_ZONE"]
+        labels = names.labels(run_id, float(subs["_EXPIRES"]))
+        self.deployments += 1
+
+        def create() -> None:
+            if not self.build(identity).is_live:
+                return  # cancelled before it asked
+            if not any(one.name == run_id for one in self.clusters):
+                self._new_cluster(run_id, zone, labels)
+            if not any(one.name == run_id for one in self.instances):
+                self._new_instance(run_id, zone, labels)
+
+        def end() -> None:
+            if plan.failure is None and plan.status is None:
+                cluster = next((one for one in self.clusters if one.name == run_id), None)
+                if cluster is not None:
+                    cluster.kubernetes.ready_claim()
+                self._end_build(identity, "SUCCESS", subs, {"ok": True, "class": None})
+                return
+            output = {"ok": False, "class": plan.failure, "message": plan.message}
+            self._end_build(
+                identity, plan.status or "FAILURE", subs, output if plan.output else {}, plan.message
+            )
+
+        if plan.makes:
+            self.agenda.after(60, create)
+        self.agenda.after(plan.seconds, end)
+
+    def _destroy(self, identity: str, subs: dict[str, str]) -> None:
+        how = self.destroys.pop(0) if self.destroys else "ok"
+        run_id = subs["_RUN_ID"]
+
+        def begin() -> None:
+            if how == "ok":
+                self.delete_cluster(run_id)
+                self.delete_instance(run_id)
+
+        def end() -> None:
+            fine = how in ("ok", "lies")
+            self._end_build(
+                identity, "SUCCESS" if fine else "FAILURE", subs,
+                {"ok": fine, "class": None if fine else "UNKNOWN", "message": how},
+            )  # fmt: skip
+
+        self.agenda.after(30, begin)
+        self.agenda.after(60 + self.delete_seconds, end)
+
+    def _end_build(
+        self, identity: str, status: str, subs: Mapping[str, str],
+        output: Mapping[str, Any], detail: str = "",
+    ) -> None:  # fmt: skip
+        build = self.build(identity)
+        if build.is_live:
+            ended = Build(
+                identity, status, build.tags, output, detail, build.log_url, build.created_at
+            )
+            self.builds[self.builds.index(build)] = ended
+            self.build_changed(ended, subs)
+
+    # What exists.
+
+    def _new_cluster(self, run_id: str, zone: str, labels: dict[str, str]) -> None:
+        def files() -> LustreFiles:
+            found = next((one for one in self.instances if one.name == run_id), None)
+            return found.files if found else LustreFiles()
+
+        def new_head(session: str) -> Dashboard:
+            head = Dashboard(
+                self.agenda, files(), "", f"{session}_{run_id}_{self.deployments}",
+                lambda attempt: self.scripts.get(attempt, Script()),
+                lambda event: self.published(event),
+            )  # fmt: skip
+            head.submissions = self.submissions
+            return head
+
+        kubernetes = FakeKubernetes(self.agenda, run_id, new_head)
+        self.on_cluster(kubernetes)
+        cluster = Cluster(run_id, zone, dict(labels), kubernetes)
+        self.clusters.append(cluster)
+        alive = [one for one in self.clusters if one.name == run_id]
+        self.most_alive = max(self.most_alive, len(alive))
+
+        def run() -> None:
+            if cluster.status == "PROVISIONING":
+                cluster.status = "RUNNING"
+
+        self.agenda.after(300, run)
+
+    def _new_instance(self, run_id: str, zone: str, labels: dict[str, str]) -> None:
+        instance = LustreInstance(run_id, zone, dict(labels))
+        self.instances.append(instance)
+
+        def ready() -> None:
+            if instance.state == "CREATING":
+                instance.state = "ACTIVE"
+
+        self.agenda.after(600, ready)
+
+    def delete_cluster(self, name: str) -> None:
+        """Begin to delete a cluster; nothing happens while it is being made."""
+        for cluster in [one for one in self.clusters if one.name == name]:
+            if cluster.status == "RUNNING":
+                cluster.status = "STOPPING"
+                self.agenda.after(
+                    self.delete_seconds, lambda gone=cluster: self.clusters.remove(gone)  # type: ignore[misc]
+                )  # fmt: skip
+
+    def delete_instance(self, name: str) -> None:
+        """Begin to delete an instance; nothing happens while it is being made."""
+        for instance in [one for one in self.instances if one.name == name]:
+            if instance.state == "ACTIVE":
+                instance.state = "DELETING"
+                self.agenda.after(
+                    self.delete_seconds, lambda gone=instance: self.instances.remove(gone)  # type: ignore[misc]
+                )  # fmt: skip
+
+    def left(self) -> list[str]:
+        """Return everything that costs money now."""
+        return [
+            *(f"cluster {one.name}" for one in self.clusters),
+            *(f"Lustre {one.name}" for one in self.instances),
+            *(f"build {one.build_id}" for one in self.builds if one.is_live),
+        ]
+
+    def cluster(self, run_id: str) -> Cluster:
+        """Return a run's cluster."""
+        return next(one for one in self.clusters if one.name == run_id)
+
+    def instance(self, run_id: str) -> LustreInstance:
+        """Return a run's Lustre instance."""
+        return next(one for one in self.instances if one.name == run_id)
+
+    def kubernetes(self, run_id: str) -> FakeKubernetes:
+        """Return a run's Kubernetes, as the test may treat it."""
+        return self.cluster(run_id).kubernetes
+
+    def call(self, service: str, method: str) -> None:
+        """Note a call; a hook may let it fail."""
+        self.calls.append((service, method))
+        for hook in list(self.hooks):
+            hook(service, method)
+
+
+class FakeGke(Gke):
+    """GKE over a `Cloud`."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+
+    def list(self) -> ClusterListing:
+        self._cloud.call("gke", "list")
+        return ClusterListing(
+            [
+                ClusterInfo(
+                    one.name, one.location, one.status, f"{one.name}.gke.test", dict(one.labels),
+                    tuple(one.pools),
+                )
+                for one in self._cloud.clusters
+            ],
+            list(self._cloud.missing_zones),
+        )  # fmt: skip
+
+    def delete(self, cluster: ClusterInfo) -> None:
+        self._cloud.call("gke", "delete")
+        self._cloud.delete_cluster(cluster.name)
+
+    def delete_pool(self, cluster: ClusterInfo, pool: str) -> None:
+        self._cloud.call("gke", "delete_pool")
+        found = self._cloud.cluster(cluster.name)
+        if found.status != "RUNNING" or pool not in found.pools:
+            return
+
+        def gone() -> None:
+            if pool in found.pools:
+                found.pools.remove(pool)
+            found.kubernetes.nodes.clear()
+            found.kubernetes.room = 0
+
+        self._cloud.agenda.after(60, gone)
+
+    def relabel(self, cluster: ClusterInfo, expires: float) -> None:
+        self._cloud.call("gke", "relabel")
+        self._cloud.cluster(cluster.name).labels[names.LABEL_EXPIRES] = str(int(expires))
+
+
+class FakeLustre(Lustre):
+    """Managed Lustre over a `Cloud`."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+
+    def list(self) -> Listing:
+        self._cloud.call("lustre", "list")
+        return Listing(
+            [
+                Instance(one.name, one.zone, one.state, dict(one.labels))
+                for one in self._cloud.instances
+            ],
+            list(self._cloud.missing_zones),
+        )
+
+    def delete(self, zone: str, name: str) -> None:
+        self._cloud.call("lustre", "delete")
+        self._cloud.delete_instance(name)
+
+    def relabel(self, zone: str, name: str, expires: float) -> None:
+        self._cloud.call("lustre", "relabel")
+        self._cloud.instance(name).labels[names.LABEL_EXPIRES] = str(int(expires))
+
+    def export(self, zone: str, name: str, folder: str, uri: str) -> str:
+        self._cloud.call("lustre", "export")
+        instance = self._find(zone, name)
+        how = self._cloud.exports.pop(0) if self._cloud.exports else "ok"
+        step = int(folder.rsplit("step_", 1)[-1])
+
+        def finish() -> None:
+            source = instance.files.checkpoints.get(step)
+            if how not in ("ok", "partial"):
+                operation.problem = how
+            elif source is None:
+                operation.problem = f"no such folder {folder}"
+            else:
+                paths = sorted(source.files)
+                for path in paths[1:] if how == "partial" else paths:
+                    content = source.files[path]
+                    self._cloud.objects[uri + path] = (
+                        content if isinstance(content, int) else content.encode()
+                    )
+
+        operation = self._begin(instance, finish)
+        return operation.name
+
+    def import_(self, zone: str, name: str, uri: str, folder: str) -> str:
+        self._cloud.call("lustre", "import")
+        instance = self._find(zone, name)
+        target = folder.rsplit("/", 1)[-1]
+
+        def finish() -> None:
+            found = Folder()
+            for key, content in self._cloud.objects.items():
+                if key.startswith(uri):
+                    path = key.removeprefix(uri)
+                    found.files[path] = content if isinstance(content, int) else content.decode()
+            instance.files.imported[target] = found
+
+        return self._begin(instance, finish).name
+
+    def transfer(self, operation: str) -> Transfer:
+        self._cloud.call("lustre", "transfer")
+        found = self._cloud.operations.get(operation)
+        if found is None:
+            raise NotFound(f"there is no operation {operation}")
+        return Transfer(operation, found.done, found.problem, bytes=found.bytes)
+
+    def _find(self, zone: str, name: str) -> LustreInstance:
+        for one in self._cloud.instances:
+            if one.name == name and one.zone == zone and one.state == "ACTIVE":
+                return one
+        raise NotFound(f"there is no instance {name} in {zone}")
+
+    def _begin(self, instance: LustreInstance, finish: Callable[[], None]) -> Operation:
+        if instance.transfer is not None:  # one at a time: the adapter finds the running one
+            return self._cloud.operations[instance.transfer]
+        name = f"projects/p/locations/{instance.zone}/operations/{len(self._cloud.operations)}"
+        operation = Operation(name, instance, finish)
+        self._cloud.operations[name] = operation
+        instance.transfer = name
+
+        def done() -> None:
+            instance.transfer = None
+            operation.done = True
+            operation.finish()
+
+        self._cloud.agenda.after(self._cloud.export_seconds, done)
+        return operation
+
+
+class FakeBuilds(Builds):
+    """Cloud Build over a `Cloud`."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+
+    def tagged(self, tag: str) -> list[Build]:
+        self._cloud.call("builds", "list")
+        return [one for one in self._cloud.builds if tag in one.tags]
+
+    def get(self, build_id: str) -> Build:
+        self._cloud.call("builds", "get")
+        return self._cloud.build(build_id)
+
+    def cancel(self, build_id: str) -> None:
+        self._cloud.call("builds", "cancel")
+        build = self._cloud.build(build_id)
+        if build.is_live:
+            self._cloud.agenda.after(
+                10, lambda: self._cloud._end_build(build_id, "CANCELLED", {}, {})
+            )
+
+
+class FakeCompute(Compute):
+    """Compute Engine over a `Cloud`."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+
+    def machines(self, cluster: str | None = None) -> Machines:
+        self._cloud.call("compute", "machines")
+        found = list(self._cloud.machines)
+        for one in self._cloud.clusters:
+            if one.status in ("RUNNING", "STOPPING"):
+                found.append(Machine(f"{one.name}-system", one.location, "RUNNING", one.name, 0))
+            for node in one.kubernetes.nodes:
+                found.append(Machine(node, one.location, "RUNNING", one.name, 8))
+        return Machines(
+            [one for one in found if cluster in (None, one.cluster)],
+            list(self._cloud.missing_zones),
+        )
+
+
+class FakeStorage(Storage):
+    """Cloud Storage over a `Cloud`."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+
+    def list(self, uri: str) -> list[StoredObject]:
+        self._cloud.call("storage", "list")
+        self._bucket(uri)
+        return [
+            StoredObject(key, content if isinstance(content, int) else len(content))
+            for key, content in sorted(self._cloud.objects.items())
+            if key.startswith(uri)
+        ]
+
+    def read(self, uri: str) -> bytes:
+        self._cloud.call("storage", "read")
+        content = self._cloud.objects.get(uri)
+        if content is None:
+            raise NotFound(f"storage answered 404: {uri}")
+        return bytes(content) if isinstance(content, int) else content
+
+    def write(self, uri: str, content: bytes, content_type: str) -> None:
+        self._cloud.call("storage", "write")
+        self._bucket(uri)
+        self._cloud.objects[uri] = content
+
+    def delete(self, uri: str) -> None:
+        self._cloud.call("storage", "delete")
+        self._cloud.objects.pop(uri, None)
+
+    def _bucket(self, uri: str) -> None:
+        bucket = uri.removeprefix("gs://").split("/")[0]
+        if self._cloud.buckets is not None and bucket not in self._cloud.buckets:
+            raise NotFound(f"storage answered 404: bucket {bucket} does not exist")
+
+
+def denied(what: str) -> ServiceError:
+    """Return a refusal for want of a role."""
+    return ServiceError(Failure.ACCESS, f"{what}: PERMISSION_DENIED", status=403)
+
+
+def unavailable(what: str) -> ServiceError:
+    """Return an outage."""
+    return ServiceError(
+        Failure.INFRA_TRANSIENT, f"{what} answered 503", retryable=True, status=503
+    )
+
+
+def manifest_of(folder: Folder) -> dict[str, Any]:
+    """Return the manifest that lies in a folder."""
+    text = folder.files[MANIFEST]
+    assert isinstance(text, str)
+    return dict(json.loads(text))

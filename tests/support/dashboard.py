@@ -1,0 +1,299 @@
+"""A Ray head's dashboard, as bytes over HTTP: what a RayJobs adapter meets.
+
+Jobs behave as the supervisor makes them: a staging job takes some seconds, a training writes
+checkpoints onto the file system and events into its log, a listing prints what is there.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from lustrum.adapters.ray_jobs import Answer
+from lustrum.errors import ServiceError
+from lustrum.failures import Failure
+
+from tests.support.agenda import Agenda
+from tests.support.files import LustreFiles, checkpoint
+
+OVER = ("SUCCEEDED", "FAILED", "STOPPED")
+
+
+@dataclass
+class Script:
+    """How one training attempt goes; steps are of the whole training. None: it does not happen."""
+
+    fail_at: int | None = None  # the program dies instead of finishing this step
+    exit_code: int | None = 1
+    message: str = "Traceback: boom"
+    failure: str | None = None
+    hang_at: int | None = None  # no step after this one, the status stays RUNNING
+    leave_at: int | None = None  # NeMo-RL's own time limit: exits 0 early
+    step_seconds: float = 60.0
+    silent: bool = False  # not one event is published
+    mute: bool = False  # and nothing is in the log either
+
+
+@dataclass
+class Job:
+    """One submission."""
+
+    identity: str
+    entrypoint: str
+    env: Mapping[str, str]
+    metadata: Mapping[str, str]
+    mode: str
+    spec: dict[str, Any]
+    began: float
+    status: str = "RUNNING"
+    exit_code: int | None = None
+    message: str = ""
+    log: list[str] = field(default_factory=list)
+
+
+class Dashboard:
+    """One head. A new head has another session and knows no job."""
+
+    def __init__(
+        self,
+        agenda: Agenda,
+        files: LustreFiles,
+        ray_version: str,
+        session: str,
+        script: Callable[[int], Script],
+        publish: Callable[[dict[str, Any]], None],
+    ) -> None:
+        self.agenda = agenda
+        self.files = files
+        self.ray_version = ray_version
+        self.session = session
+        self.script = script
+        self.publish = publish
+        self.jobs: dict[str, Job] = {}
+        self.workers = 0
+        self.gpus_per_node = 8
+        self.stage_seconds = 300.0
+        self.stage_failures: list[tuple[str, str]] = []  # (class, message) of the next stagings
+        self.down = False
+        self.answers: list[Answer | ServiceError] = []  # instead of the next answers
+        self.submissions: list[dict[str, Any]] = []
+
+    def send(self, method: str, path: str, body: bytes | None = None) -> Answer:
+        """Answer a request, as the service proxy would."""
+        if self.down:
+            return Answer(503, b'{"message":"no endpoints available for service"}')
+        if self.answers:
+            scripted = self.answers.pop(0)
+            if isinstance(scripted, ServiceError):
+                raise scripted
+            return scripted
+        parts = urlsplit(path)
+        place = parts.path.strip("/")
+        if place == "api/version":
+            return _json({"ray_version": self.ray_version, "session_name": self.session})
+        if place == "nodes":
+            return _json({"data": {"summary": self._nodes()}})
+        if place == "api/v0/logs/file":
+            name = parse_qs(parts.query)["filename"][0].removeprefix("job-driver-")
+            job = self.jobs.get(name.removesuffix(".log"))
+            return Answer(200, "\n".join(job.log[-400:]).encode()) if job else Answer(404, b"")
+        if place == "api/jobs" and method == "POST":
+            return self._submit(json.loads(body or b"{}"))
+        _, _, rest = place.partition("api/jobs/")
+        identity, _, verb = rest.partition("/")
+        job = self.jobs.get(unquote(identity))
+        if job is None:
+            return Answer(404, f"Job {identity} does not exist".encode())
+        if verb == "stop":
+            return self._stop(job)
+        if verb == "logs":
+            return _json({"logs": "\n".join(job.log)})
+        return _json(self._shown(job))
+
+    def end(self, job: Job, status: str, code: int | None, message: str = "") -> None:
+        """End a job, once."""
+        if job.status not in OVER:
+            job.status, job.exit_code, job.message = status, code, message
+
+    def kill_trainings(self) -> None:
+        """A node is gone: the driver dies with its actors, a few seconds later."""
+        for job in self.jobs.values():
+            if job.mode == "train" and job.status == "RUNNING":
+                self.agenda.after(
+                    5, lambda job=job: self.end(job, "FAILED", 1, "ActorDiedError")  # type: ignore[misc]
+                )  # fmt: skip
+
+    def say(self, job: Job, event: dict[str, Any], *, published: bool = True) -> None:
+        """Print an event into a log and publish it."""
+        script = self.script(job.spec.get("attempt", 0))
+        moment = datetime.fromtimestamp(self.agenda.now(), UTC).isoformat().replace("+00:00", "Z")
+        whole = {
+            "run_id": job.spec["run_id"], "attempt": job.spec["attempt"], "at": moment,
+            "event_id": f"{job.identity}-{event['type']}-{event.get('step', 0)}", **event,
+        }  # fmt: skip
+        if not script.mute:
+            job.log.append("LUSTRUM " + json.dumps(whole))
+        if published and not script.silent and not script.mute:
+            self.publish(whole)
+
+    def _submit(self, body: dict[str, Any]) -> Answer:
+        self.submissions.append(body)
+        identity = body["submission_id"]
+        if identity in self.jobs:
+            return Answer(
+                500,
+                f"ValueError: Job with submission_id {identity} already exists. "
+                "Please use a different submission_id.".encode(),
+            )
+        words = shlex.split(body["entrypoint"])
+        job = Job(
+            identity, body["entrypoint"], body["runtime_env"]["env_vars"], body["metadata"],
+            mode=words[2], spec=json.loads(words[words.index("--spec") + 1]),
+            began=self.agenda.now(),
+        )  # fmt: skip
+        self.jobs[identity] = job
+        getattr(self, f"_begin_{job.mode}")(job)
+        return _json({"submission_id": identity, "job_id": identity})
+
+    def _stop(self, job: Job) -> Answer:
+        if job.status in OVER:
+            return _json({"stopped": False})
+        self.agenda.after(3, lambda: self.end(job, "STOPPED", None, "stopped"))
+        return _json({"stopped": True})
+
+    def _begin_stage(self, job: Job) -> None:
+        def done() -> None:
+            if job.status in OVER:
+                return
+            if self.stage_failures and not job.spec.get("folders"):
+                failure, message = self.stage_failures.pop(0)
+                self.say(job, {"type": "stage.failed", "class": failure, "message": message})
+                self.end(job, "FAILED", 70, message)
+                return
+            self.files.folders |= set(job.spec.get("folders") or [])
+            wanted = job.spec.get("resume_from")
+            if wanted:
+                name = wanted.rsplit("/", 1)[-1]
+                step = int(name.removeprefix("step_"))
+                if name in self.files.imported:
+                    self.files.checkpoints[step] = self.files.imported.pop(name)
+                elif not self.files.checkpoints:
+                    self.say(job, {"type": "stage.failed", "class": "CONFIG", "message": "empty"})
+                    self.end(job, "FAILED", 78)
+                    return
+            self.say(job, {"type": "stage.done"})
+            self.end(job, "SUCCEEDED", 0)
+
+        quick = bool(job.spec.get("folders"))
+        self.agenda.after(2 if quick else self.stage_seconds, done)
+
+    def _begin_train(self, job: Job) -> None:
+        arguments = dict(word.split("=", 1) for word in job.spec["command"] if "=" in word)
+        period = int(arguments["checkpointing.save_period"])
+        goal = int(job.spec["max_steps"])
+        script = self.script(job.spec["attempt"])
+
+        def step(number: int) -> None:
+            if job.status != "RUNNING" or self.down:
+                return
+            if script.fail_at == number:
+                self._complete(job, script.exit_code, script.message, script.failure)
+                return
+            self.say(
+                job,
+                {
+                    "type": "job.progress", "step": number, "max_steps": goal,
+                    "steps": [{"step": number, "reward": number / 100, "seconds": 60.0}],
+                },
+            )  # fmt: skip
+            if number % period == 0 or number == goal:
+                self.files.checkpoints[number] = folder = checkpoint(number)
+                listed = folder.listed
+                self.say(
+                    job,
+                    {
+                        "type": "checkpoint.saved", "step": number, "max_steps": goal,
+                        "checkpoint": {
+                            "step": number, "bytes": listed["bytes"],
+                            "files": listed["files"], "seconds": 12.0,
+                        },
+                    },
+                )  # fmt: skip
+            if number >= goal or script.leave_at == number:
+                self._complete(job, 0, "")
+            elif script.hang_at != number:
+                self.agenda.after(script.step_seconds, lambda: step(number + 1))
+
+        began = self.files.newest
+        self.say(job, {"type": "attempt.started", "step": began, "max_steps": goal})
+        if began >= goal:
+            self.agenda.after(2, lambda: self._complete(job, 0, ""))
+        else:
+            self.agenda.after(script.step_seconds, lambda: step(began + 1))
+
+    def _complete(
+        self, job: Job, code: int | None, message: str, failure: str | None = None
+    ) -> None:
+        if job.status in OVER:
+            return
+        if code is not None:
+            self.say(
+                job,
+                {
+                    "type": "job.completed", "step": self.files.newest, "exit_code": code,
+                    "message": message, **({"class": failure} if failure else {}),
+                },
+            )  # fmt: skip
+        self.end(job, "SUCCEEDED" if code == 0 else "FAILED", code, message)
+
+    def _begin_list(self, job: Job) -> None:
+        def done() -> None:
+            found = [{"step": n, **one.listed} for n, one in sorted(self.files.checkpoints.items())]
+            self.say(
+                job,
+                {
+                    "type": "checkpoint.list", "checkpoints": found,
+                    "free_bytes": 10**13, "capacity_bytes": 4 * 10**13,
+                },
+                published=False,
+            )  # fmt: skip
+            self.end(job, "SUCCEEDED", 0)
+
+        self.agenda.after(2, done)
+
+    def _begin_prune(self, job: Job) -> None:
+        def done() -> None:
+            for number in sorted(self.files.checkpoints)[:-1]:
+                del self.files.checkpoints[number]
+            self.end(job, "SUCCEEDED", 0)
+
+        self.agenda.after(5, done)
+
+    def _nodes(self) -> list[dict[str, Any]]:
+        head = {"raylet": {"state": "ALIVE", "resourcesTotal": {"CPU": 8.0}}}
+        worker = {
+            "raylet": {"state": "ALIVE", "resourcesTotal": {"GPU": float(self.gpus_per_node)}}
+        }
+        return [head] + [worker] * self.workers
+
+    def _shown(self, job: Job) -> dict[str, Any]:
+        return {
+            "submission_id": job.identity, "status": job.status, "message": job.message,
+            "driver_exit_code": job.exit_code, "error_type": None, "metadata": job.metadata,
+            "entrypoint": job.entrypoint, "driver_node_id": "node-0",
+            "runtime_env": {"env_vars": dict(job.env)},
+        }  # fmt: skip
+
+
+def lost(message: str = "ReadTimeout") -> ServiceError:
+    """Return what a sender raises when there was no answer."""
+    return ServiceError(Failure.INFRA_TRANSIENT, f"Ray: {message}", retryable=True)
+
+
+def _json(found: Any) -> Answer:
+    return Answer(200, json.dumps(found).encode())
