@@ -59,8 +59,9 @@ locals {
       rights = concat(local.look_around, local.sweep)
     }
     close_run = {
-      memory = "1Gi"                                                     # draws the report's plots
-      rights = concat(local.look_around, ["monitoring.timeSeries.list"]) # closes only what is empty
+      memory = "1Gi" # draws the report's plots
+      # closes only what is empty and whose workflows are over
+      rights = concat(local.look_around, ["monitoring.timeSeries.list", "workflows.executions.get"])
     }
     reap_runs = {
       memory = "1Gi" # closes a run itself when nothing else could

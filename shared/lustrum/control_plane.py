@@ -1,0 +1,66 @@
+"""What infra/terraform makes, as tables: services, callers of functions, roles of accounts.
+
+`lustrum doctor` compares a project with them; tests/terraform compares the files with them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+SERVICES = frozenset(
+    f"{name}.googleapis.com"
+    for name in (
+        "artifactregistry", "cloudbuild", "cloudfunctions", "cloudquotas", "cloudresourcemanager",
+        "cloudscheduler", "compute", "container", "firestore", "iam", "iamcredentials", "logging",
+        "lustre", "monitoring", "pubsub", "run", "secretmanager", "servicenetworking",
+        "serviceusage", "storage", "workflowexecutions", "workflows",
+    )
+)  # fmt: skip
+# function -> the accounts (lustrum-...) that may call it, and nobody else
+INVOKERS: Mapping[str, frozenset[str]] = {
+    "advance_run": frozenset({"rl-run", "teardown"}),
+    "apply_ray_cluster": frozenset({"rl-run"}),
+    "check_ray_job": frozenset({"rl-run"}),
+    "close_run": frozenset({"teardown"}),
+    "delete_ray_cluster": frozenset({"teardown"}),
+    "export_checkpoints": frozenset({"teardown"}),
+    "react_to_event": frozenset({"push-events"}),
+    "reap_runs": frozenset({"scheduler"}),
+    "release_accelerators": frozenset({"teardown"}),
+    "stage_data": frozenset({"rl-run"}),
+    "start_run": frozenset({"push-requests"}),
+    "stop_ray_job": frozenset({"teardown"}),
+    "submit_ray_job": frozenset({"rl-run"}),
+    "take_inventory": frozenset({"teardown"}),
+}
+# account -> roles on the project; {project} is filled in
+ROLES: Mapping[str, frozenset[str]] = {
+    **{
+        name.replace("_", "-"): frozenset(
+            {f"projects/{{project}}/roles/lustrum_{name}", "roles/datastore.user"}
+        )
+        for name in INVOKERS
+    },
+    "rl-run": frozenset({"projects/{project}/roles/lustrum_workflow"}),
+    "teardown": frozenset({"projects/{project}/roles/lustrum_workflow"}),
+    "build": frozenset(
+        {
+            "projects/{project}/roles/lustrum_build",
+            "roles/compute.viewer",
+            "roles/container.admin",
+            "roles/logging.logWriter",
+            "roles/lustre.admin",
+            "roles/serviceusage.serviceUsageConsumer",
+        }
+    ),
+    "node": frozenset(
+        {"roles/artifactregistry.reader", "roles/container.defaultNodeServiceAccount"}
+    ),
+    "function-builder": frozenset({"roles/logging.logWriter", "roles/storage.objectViewer"}),
+}
+SECRETS = {
+    "lustrum-hf-token": "gated models cannot be fetched",
+    "lustrum-wandb-api-key": "W&B stays off",
+}
+WORKFLOWS = ("rl-run", "teardown")
+NETWORK, PEERING = "lustrum", "servicenetworking-googleapis-com"

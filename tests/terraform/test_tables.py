@@ -1,0 +1,53 @@
+"""What `lustrum doctor` expects of a project is what Terraform makes."""
+
+from __future__ import annotations
+
+import re
+
+from lustrum.control_plane import INVOKERS, NETWORK, ROLES, SECRETS, SERVICES, WORKFLOWS
+
+from .configuration import BOOTSTRAP, local_values, resources
+
+
+class TestTables:
+    def test_services(self) -> None:
+        assert set(local_values()["services"]) == SERVICES
+
+    def test_callers(self) -> None:
+        made: dict[str, set[str]] = {}
+        for account, functions in local_values()["callers"].items():
+            for function in functions:
+                made.setdefault(function, set()).add(account)
+        assert {name: set(accounts) for name, accounts in INVOKERS.items()} == made
+
+    def test_roles_on_the_project(self) -> None:
+        """Every grant on the project that is for one account, by that account."""
+        made: dict[str, set[str]] = {}
+        for grant in resources()["google_project_iam_member"].values():
+            roles = set(re.findall(r"roles/[\w.]+", f"{grant['role']} {grant.get('for_each')}"))
+            named = re.search(r"custom_role\.(\w+)(\[each)?", grant["role"])
+            account = re.search(r'account\["([\w-]+)"\]', grant["member"])
+            for name in [account.group(1)] if account else _accounts(grant):
+                own = name.replace("-", "_") if named and named.group(2) else ""
+                if named:
+                    roles_of = {f"projects/{{project}}/roles/lustrum_{own or named.group(1)}"}
+                else:
+                    roles_of = roles
+                made.setdefault(name, set()).update(roles_of)
+        made.pop("submitter", None)
+        assert {name: set(roles) for name, roles in ROLES.items()} == made
+
+    def test_secrets_workflows_and_network(self) -> None:
+        assert set(SECRETS) == set(local_values(BOOTSTRAP)["secrets"])
+        assert set(WORKFLOWS) == set(local_values()["workflow_names"].values())
+        assert resources()["google_compute_network"]["this"]["name"] == NETWORK
+
+
+def _accounts(grant: dict[str, str]) -> list[str]:
+    """Return the accounts of a grant that is made for each function, workflow or submitter."""
+    each = grant["for_each"]
+    if each == "${local.functions}":
+        return [name.replace("_", "-") for name in local_values()["functions"]]
+    if each == "${var.submitters}":
+        return ["submitter"]
+    return re.findall(r'"([\w-]+)"', each)
