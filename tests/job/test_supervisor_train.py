@@ -241,6 +241,23 @@ class TestStall:
         assert head.train("time.sleep(1.5)", stall_seconds=0.2, startup_stall_seconds=30) == 0
 
 
+class TestHungFileSystem:
+    """A named pipe that nobody reads or writes hangs whoever opens it, as a lost Lustre does."""
+
+    def test_hung_log_does_not_hang_the_training(self, head: Head) -> None:
+        head.logs.mkdir(parents=True)
+        os.mkfifo(head.logs / "attempt-1.log")
+        assert head.train("train(1, 4)", max_steps=4, flush_seconds=0.3) == 0
+        assert head.last("job.completed")["total_steps"] == 4
+
+    def test_hung_checkpoints_do_not_hide_a_stall(self, head: Head) -> None:
+        script = "os.mkdir(root / 'step_2'); os.mkfifo(root / 'step_2/training_info.json')\n"
+        script += "banner(1); time.sleep(600)"
+        assert head.train(script, stall_seconds=0.5, settle_seconds=0.3, grace_seconds=1) == 85
+        assert head.events()[-1]["type"] == "job.completed"
+        assert head.events()[-1]["class"] == "HANG"
+
+
 class TestSignals:
     @pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGINT])
     def test_signal_reaches_the_training_and_is_told(self, head: Head, signum: int) -> None:

@@ -141,6 +141,7 @@ class Spec:
     stall_seconds: float = 3600
     startup_stall_seconds: float | None = None  # before the first step; null: twice the above
     grace_seconds: float = 20  # between SIGTERM and SIGKILL of the training
+    settle_seconds: float = 30  # a last look at Lustre may take; it may hang
     flush_seconds: float = 10  # for the last events
 
     @property
@@ -194,6 +195,51 @@ def read_spec(text: str) -> Spec:
 # --- saying --------------------------------------------------------------------------------------
 
 
+class LogFile(threading.Thread):
+    """The attempt's log on Lustre, written in its own thread: a hung file system hangs only it."""
+
+    LIMIT = 2**26  # bytes waiting; beyond it lines are dropped, Ray's own log has them
+
+    def __init__(self, path: str) -> None:
+        super().__init__(daemon=True, name="log")
+        self._path = path
+        self._change = threading.Condition()
+        self._waiting = bytearray()
+        self._busy = False
+        self.start()
+
+    def add(self, data: bytes) -> None:
+        with self._change:
+            if len(self._waiting) < self.LIMIT:
+                self._waiting += data
+            self._change.notify_all()
+
+    def close(self, seconds: float) -> None:
+        with self._change:
+            self._change.wait_for(lambda: not self._waiting and not self._busy, seconds)
+
+    def run(self) -> None:
+        log: int | None = None
+        while True:
+            with self._change:
+                self._busy = False
+                self._change.notify_all()
+                self._change.wait_for(lambda: self._waiting)
+                data, self._waiting, self._busy = bytes(self._waiting), bytearray(), True
+            try:
+                if log is None:
+                    log = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
+                write_all(log, data)
+            except OSError:
+                continue  # a full or unwritable disk is no reason to end a training
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
 class Voice:
     """Standard output and the attempt's log: whole lines only, secrets taken out."""
 
@@ -201,30 +247,31 @@ class Voice:
         self._spec = spec
         self._began = int(time.time() * 1000)
         self._lock = threading.Lock()
-        self._log: int | None = None
+        self._log: LogFile | None = None
         self._secrets = [secret.encode() for secret in known_secrets()]
         self.publish: Callable[[Event], None] = lambda event: None
 
     def open_log(self, path: str) -> None:
-        """Also write everything to this file; a log that cannot be written stops nothing."""
-        try:
-            self._log = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o644)
-        except OSError as error:
-            self.say(f"lustrum: no log at {path}: {error.strerror}")
+        """Also write everything to this file."""
+        self._log = LogFile(path)
 
-    def write(self, data: bytes) -> None:
-        """Pass on one whole line (or a piece of an over-long one)."""
+    def close(self, seconds: float) -> None:
+        if self._log is not None:
+            self._log.close(seconds)
+
+    def write(self, data: bytes) -> bytes:
+        """Pass on one whole line (or a piece of an over-long one), as returned."""
         for secret in self._secrets:
             data = data.replace(secret, b"<redacted>")
         data = re.sub(rb"\bhf_[A-Za-z0-9]{20,}", b"<redacted>", data)
         with self._lock:
-            for descriptor in (1, self._log):
-                try:
-                    view = memoryview(data)
-                    while descriptor is not None and view:
-                        view = view[os.write(descriptor, view) :]
-                except OSError:
-                    continue  # a full disk or a closed pipe is no reason to end a training
+            if self._log is not None:
+                self._log.add(data)
+            try:
+                write_all(1, data)
+            except OSError:
+                return data  # a closed pipe is no reason to end a training
+        return data
 
     def say(self, text: str) -> None:
         self.write(text.encode("utf-8", "replace") + b"\n")
@@ -242,9 +289,9 @@ class Voice:
         serial = self._began if kind.startswith("stage.") else step or 0
         event["event_id"] = f"{spec.run_id}-a{spec.attempt}-{kind}-{serial}"
         event["at"] = now_text()
-        self.write(b"LUSTRUM " + json.dumps(event).encode() + b"\n")
+        line = self.write(b"LUSTRUM " + json.dumps(event).encode() + b"\n")
         if kind in PUBLISHED:
-            self.publish(event)
+            self.publish(json.loads(line[8:]))  # what was printed: without secrets
         return event
 
 
@@ -942,9 +989,11 @@ class Child:
         while self._lives() and time.monotonic() < until:
             time.sleep(0.05)
         self.signal(signal.SIGKILL)
-        self.process.wait()
+        try:
+            code = self.process.wait(10)
+        except subprocess.TimeoutExpired:
+            code = -signal.SIGKILL  # it hangs in the kernel; nobody can do more
         self._reader.join(5)
-        code = self.process.returncode
         return 128 - code if code < 0 else code
 
     def _lives(self) -> bool:
@@ -1022,11 +1071,8 @@ def train(spec: Spec, voice: Voice, token: AccessToken, signals: Signals) -> int
     except OSError as error:
         failure, message = failure_of(error), str(error)
         exit_code = EXITS[failure]
-    newest = None
-    try:
-        newest = newest_complete(all_steps(spec.checkpoints))
-    except OSError as error:
-        failure = failure or failure_of(error)
+    steps = within(spec.settle_seconds, lambda: all_steps(spec.checkpoints))
+    newest = newest_complete(steps or [])
     total = newest["total_steps"] if newest else 0
     voice.event(
         "job.completed",
@@ -1136,9 +1182,25 @@ def watch(
         voice.event("job.stalled", log.step, quiet_seconds=round(quiet, 1))
     grace = spec.grace_seconds if stalled else 3.0
     code = child.end(0.0 if kill_at is not None else grace)
-    watcher.finish(30)
+    watcher.finish(spec.settle_seconds)
     heartbeat(spec, voice, log, quiet)
     return (EXITS["HANG"], "HANG") if stalled else (code, log.hint if code else None)
+
+
+def within(seconds: float, action: Callable[[], Any]) -> Any:
+    """The action's result; None when it fails or a hung file system holds it for too long."""
+    results: list[Any] = []
+
+    def run() -> None:
+        try:
+            results.append(action())
+        except OSError:
+            return
+
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(seconds)
+    return results[0] if results else None
 
 
 def quietly(action: Callable[[], None], voice: Voice) -> None:
@@ -1313,16 +1375,16 @@ def main(arguments: list[str]) -> int:
         if options.mode == "prune":
             prune(spec, voice)
             return 0
-        run = train if options.mode == "train" else stage
-        if spec.project is None:
-            return run(spec, voice, token, signals)
         publisher = Publisher(spec, token, voice)
-        voice.publish = publisher.offer
-        publisher.start()
+        if spec.project is not None:
+            voice.publish = publisher.offer
+            publisher.start()
         try:
+            run = train if options.mode == "train" else stage
             return run(spec, voice, token, signals)
         finally:
             publisher.close(spec.flush_seconds)
+            voice.close(spec.flush_seconds)
     except Stopped as stopped:
         return stopped.exit_code
     except (Refused, OSError) as error:
