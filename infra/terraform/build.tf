@@ -137,17 +137,14 @@ resource "google_project_iam_member" "build" {
   member  = google_service_account.account["build"].member
 }
 
-# gcluster makes a placement policy for the GPU pool; everything else of the network is long-lived.
-# The builds are asked for, so that a lock is broken only when the build that held it is over.
+# The builds are asked for, so that a lock is broken only when the build that held it is over, and a
+# destroy cancels the deploy it overtakes. The network is used, never changed.
 resource "google_project_iam_custom_role" "build" {
   role_id = "lustrum_build"
   title   = "Lustrum: deploy and destroy builds"
   permissions = [
-    "cloudbuild.builds.get", "cloudbuild.builds.list",
-    "compute.resourcePolicies.create", "compute.resourcePolicies.delete",
-    "compute.resourcePolicies.get", "compute.resourcePolicies.list", "compute.resourcePolicies.use",
-    "compute.networks.use", "compute.subnetworks.use", "compute.globalOperations.get",
-    "compute.regionOperations.get", "compute.zoneOperations.get",
+    "cloudbuild.builds.get", "cloudbuild.builds.list", "cloudbuild.builds.update", # cancel is an update
+    "compute.networks.use", "compute.subnetworks.use",
   ]
 }
 

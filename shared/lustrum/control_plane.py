@@ -64,3 +64,11 @@ SECRETS = {
 }
 WORKFLOWS = ("rl-run", "teardown")
 NETWORK, PEERING = "lustrum", "servicenetworking-googleapis-com"
+# What one run takes of a region beside its accelerators: metric -> (amount, what for). The system
+# pool is one machine of the blueprint; A4's own CPUs and disks have no quota of this kind.
+REGION_QUOTAS: Mapping[str, tuple[float, str]] = {
+    "N2D_CPUS": (16, "for the system pool"),
+    "SSD_TOTAL_GB": (300, "for the system pool's disk"),
+    # NAT takes its addresses as it needs them; nothing reserves a static one
+    "IN_USE_ADDRESSES": (1, "for NAT (no static address is needed)"),
+}

@@ -20,6 +20,7 @@ from lustrum.control_plane import (
     INVOKERS,
     NETWORK,
     PEERING,
+    REGION_QUOTAS,
     ROLES,
     SECRETS,
     SERVICES,
@@ -31,7 +32,6 @@ from lustrum.plan import RunPlan
 from lustrum.probes import Probes, Quota
 
 TERRAFORM = "terraform -chdir=infra/terraform apply"
-SYSTEM_CPUS = 16  # the system pool's one machine
 LUSTRE_WRITERS = frozenset(
     {"roles/storage.objectUser", "roles/storage.objectAdmin", "roles/storage.admin"}
 )
@@ -162,12 +162,8 @@ def _accelerators(o: Options) -> Iterator[Finding]:
     for region in _regions(o.plan):
         quotas = o.probes.region_quotas(region)
         yield _quota(o, region, metric, gpus, quotas.get(metric), f"for {o.plan.nodes} nodes")
-        yield _quota(o, region, "CPUS", SYSTEM_CPUS, quotas.get("CPUS"), "for the system pool")
-        # NAT takes its addresses as it needs them; nothing here reserves a static one.
-        yield _quota(
-            o, region, "IN_USE_ADDRESSES", 1, quotas.get("IN_USE_ADDRESSES"),
-            "for NAT (no static address is needed)",
-        )  # fmt: skip
+        for name, (wanted, why) in REGION_QUOTAS.items():
+            yield _quota(o, region, name, wanted, quotas.get(name), why)
 
 
 def _lustre_capacity(o: Options) -> Iterator[Finding]:

@@ -38,7 +38,8 @@ class Ready:
         self.compute = {
             "PREEMPTIBLE_NVIDIA_B200_GPUS": Quota(64),
             "NVIDIA_B200_GPUS": Quota(0),
-            "CPUS": Quota(200, 10),
+            "N2D_CPUS": Quota(24, 8),
+            "SSD_TOTAL_GB": Quota(500),
             "IN_USE_ADDRESSES": Quota(8),
         }
         self.lustre = [
@@ -317,7 +318,7 @@ class TestExamine:
     def test_examine_two_zones_of_a_region_ask_its_quota_once(self, ready: Ready) -> None:
         ready.zones_a4.add("us-east1-c")
         found = examine(options(ready, zones=["us-east1-b", "us-east1-c"]))
-        assert [f.check for f in found].count("CPUS us-east1") == 1
+        assert [f.check for f in found].count("N2D_CPUS us-east1") == 1
 
 
 class TestLustreQuota:

@@ -4,9 +4,17 @@ from __future__ import annotations
 
 import re
 
-from lustrum.control_plane import INVOKERS, NETWORK, ROLES, SECRETS, SERVICES, WORKFLOWS
+from lustrum.control_plane import (
+    INVOKERS,
+    NETWORK,
+    REGION_QUOTAS,
+    ROLES,
+    SECRETS,
+    SERVICES,
+    WORKFLOWS,
+)
 
-from .configuration import BOOTSTRAP, local_values, resources
+from .configuration import BOOTSTRAP, ROOT, local_values, resources
 
 
 class TestTables:
@@ -36,6 +44,28 @@ class TestTables:
                 made.setdefault(name, set()).update(roles_of)
         made.pop("submitter", None)
         assert {name: set(roles) for name, roles in ROLES.items()} == made
+
+    def test_quotas_follow_the_blueprints_system_pool(self) -> None:
+        blueprint = (ROOT / "infra" / "blueprint" / "rl-a4.yaml").read_text()
+        machine = re.search(r"system_node_pool_machine_type: (\w+)-\w+-(\d+)", blueprint)
+        disk = re.search(r"system_node_pool_disk_size_gb: (\d+)", blueprint)
+        assert machine is not None and disk is not None
+        family, cpus = machine.groups()
+        assert REGION_QUOTAS[f"{family.upper()}_CPUS"][0] == int(cpus)
+        assert REGION_QUOTAS["SSD_TOTAL_GB"][0] >= int(disk.group(1))
+
+    def test_kubernetes_role_is_bound_to_every_account_that_may_connect(self) -> None:
+        """The blueprint's Role names the accounts; a function without either cannot work."""
+        roles = (ROOT / "infra" / "blueprint" / "roles.yaml.tftpl").read_text()
+        functions = {name.replace("_", "-") for name in INVOKERS}
+        bound = {name for name in functions if f"lustrum-{name}@" in roles}
+        connects = {
+            name.replace("_", "-")
+            for name, function in local_values()["functions"].items()
+            if "local.kubernetes" in str(function["rights"])
+        }
+        assert connects
+        assert connects == bound
 
     def test_secrets_workflows_and_network(self) -> None:
         assert set(SECRETS) == set(local_values(BOOTSTRAP)["secrets"])
