@@ -129,7 +129,7 @@ def _facts(out: Console, title: str, facts: dict[str, str]) -> None:
     out.print(f"\n[bold]{escape(title)}[/]")
     width = max(map(len, facts), default=0)
     for name, value in facts.items():
-        out.print(f"  [dim]{escape(name):{width}}[/]  {escape(value) or "''"}")
+        out.print(f"  [dim]{escape(name):{width}}[/]  {escape(value or '(empty)')}")
 
 
 def _text(out: Console, title: str, body: str) -> None:
