@@ -12,6 +12,7 @@ import pytest
 
 from tests.cluster import harness
 from tests.cluster.api import Api
+from tests.cluster.functions import accounts
 from tests.cluster.network import NoNamespaceError
 from tests.cluster.nodes import SYSTEM_POOL, NodePool, Nodes, a4_pool
 from tests.cluster.processes import Child
@@ -34,15 +35,16 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 @pytest.fixture(scope="session")
 def plane() -> Iterator[harness.ControlPlane]:
     """A running API server with its controllers, ``default`` holding the Lustre claim."""
-    with harness.temporary_folder() as folder:
+    with harness.working_folder() as folder:
         try:
-            started = harness.ControlPlane(Path(folder)).__enter__()
+            started = harness.ControlPlane(folder, accounts()).__enter__()
         except NoNamespaceError as error:
             pytest.skip(str(error))
         except harness.ToolsMissingError as error:
             pytest.fail(str(error), pytrace=False)
         try:
-            started.api().apply(_claim())
+            for manifest in _lustre_volume():
+                started.api().apply(manifest)
             yield started
         finally:
             started.stop()
@@ -58,7 +60,7 @@ def api(plane: harness.ControlPlane) -> Api:
 def all_nodes(plane: harness.ControlPlane) -> Iterator[Nodes]:
     """Played nodes; a test takes ``nodes``, which cleans up after it."""
     system = NodePool("system", 4, SYSTEM_POOL.labels, SYSTEM_POOL.allocatable)
-    played = Nodes(plane.api(), [system, a4_pool(8)], ray=RayPods(plane.folder))
+    played = Nodes(plane.api(), [system, a4_pool(8)], ray=RayPods(plane.api(), plane.folder))
     played.start()
     yield played
     played.stop()
@@ -135,15 +137,30 @@ class Cluster:
         return self.api.list("Event", fieldSelector=f"involvedObject.name={self.name}")
 
 
-def _claim() -> dict[str, Any]:
-    return {
+def _lustre_volume() -> list[dict[str, Any]]:
+    """Volume and claim as the blueprint makes them, bound to each other by name."""
+    size, modes = "36000Gi", ["ReadWriteMany"]
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "lustre-pv"},
+        "spec": {
+            "accessModes": modes,
+            "capacity": {"storage": size},
+            "storageClassName": "",
+            "claimRef": {"name": "lustre-pvc", "namespace": "default"},
+            "csi": {"driver": "lustre.csi.storage.gke.io", "volumeHandle": "p/us-east1-b/rl/fs"},
+        },
+    }
+    claim = {
         "apiVersion": "v1",
         "kind": "PersistentVolumeClaim",
         "metadata": {"name": "lustre-pvc"},
         "spec": {
-            "accessModes": ["ReadWriteMany"],
+            "accessModes": modes,
             "storageClassName": "",
             "volumeName": "lustre-pv",
-            "resources": {"requests": {"storage": "36000Gi"}},
+            "resources": {"requests": {"storage": size}},
         },
     }
+    return [volume, claim]

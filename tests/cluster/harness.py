@@ -12,6 +12,8 @@ import ssl
 import tempfile
 import urllib.error
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
@@ -26,15 +28,14 @@ from tests.cluster.tools import build
 
 ADMIN = "admin"
 OPERATOR = "kuberay-operator"
-FUNCTIONS = "lustrum-functions@example.iam.gserviceaccount.com"
 STRANGER = "somebody@example.com"
 
 # What a kubelet, the scheduler and the cloud do is played by nodes.py; these controllers are what
-# our waiting depends on. podgc removes pods of nodes that are gone, job runs RayJob submitters.
+# our waiting depends on: podgc removes pods of nodes that are gone, the binder binds the claim.
 _CONTROLLERS = (
     "garbage-collector-controller,namespace-controller,serviceaccount-controller,"
     "serviceaccount-token-controller,endpoints-controller,endpointslice-controller,"
-    "pod-garbage-collector-controller,job-controller"
+    "pod-garbage-collector-controller,job-controller,persistentvolume-binder-controller"
 )
 
 
@@ -56,6 +57,7 @@ class ControlPlane:
     """etcd, kube-apiserver and kube-controller-manager, from ``start`` to ``stop``."""
 
     folder: Path
+    users: tuple[str, ...] = ()  # besides the administrator, the operator and a stranger
     url: str = ""
     children: list[Child] = field(default_factory=list)
     tokens: dict[str, str] = field(default_factory=dict)
@@ -137,7 +139,7 @@ class ControlPlane:
         port = free_port()
         self.url = f"https://127.0.0.1:{port}"
         self.tokens = {
-            user: secrets.token_hex(16) for user in (ADMIN, OPERATOR, FUNCTIONS, STRANGER)
+            user: secrets.token_hex(16) for user in (ADMIN, OPERATOR, STRANGER, *self.users)
         }
         token_file = self.folder / "tokens.csv"
         token_file.write_text(
@@ -152,7 +154,7 @@ class ControlPlane:
             _program("kubernetes", "kube-apiserver"),
             "--etcd-servers", etcd_url,
             "--bind-address", "127.0.0.1", "--secure-port", str(port),
-            "--advertise-address", network.pod_address(0),
+            "--advertise-address", network.BRIDGE_ADDRESS,
             # The `kubernetes` service would need endpoints; nobody here uses it.
             "--endpoint-reconciler-type", "none",
             "--tls-cert-file", str(crt), "--tls-private-key-file", str(key),
@@ -247,6 +249,13 @@ def _answers(url: str, plane: ControlPlane | None = None) -> bool:
         return False
 
 
-def temporary_folder() -> tempfile.TemporaryDirectory[str]:
-    """Where a control plane keeps its keys, data and logs."""
-    return tempfile.TemporaryDirectory(prefix="lustrum-cluster-")
+@contextmanager
+def working_folder() -> Iterator[Path]:
+    """Where keys, data and logs are: temporary, or kept in ``LUSTRUM_CLUSTER_LOGS``."""
+    kept = os.environ.get("LUSTRUM_CLUSTER_LOGS")
+    if kept:
+        Path(kept).mkdir(parents=True)
+        yield Path(kept)
+        return
+    with tempfile.TemporaryDirectory(prefix="lustrum-cluster-") as folder:
+        yield Path(folder)

@@ -117,18 +117,22 @@ class Nodes:
             ]
 
     def preempt(self, node: str) -> None:
-        """Take a Spot node back as GKE shows it: its pods Failed, then no such node."""
+        """Take a Spot node back as GKE does: TERM to its pods, Failed, then no such node."""
         with self._lock:
-            for pod in self._pods():
-                if pod["spec"].get("nodeName") == node:
-                    self._end_process(pod)
-                    self._patch_status(pod, _terminated_status())
+            for pod in self._pods_on(node):
+                self._end_process(pod)
+                self._patch_status(pod, _terminated_status())
             self.api.delete("Node", node)
 
     def vanish(self, node: str) -> None:
-        """Delete the node without a word: its pods stay Running until the controllers notice."""
+        """Lose a node without a word: its pods stay Running until the controllers notice."""
         with self._lock:
+            for pod in self._pods_on(node):
+                self._end_process(pod, grace_s=0.0)
             self.api.delete("Node", node)
+
+    def _pods_on(self, node: str) -> list[Pod]:
+        return [pod for pod in self._pods() if pod["spec"].get("nodeName") == node]
 
     def _play(self) -> None:
         while not self._stop.wait(_POLL_S):
@@ -243,9 +247,9 @@ class Nodes:
             status = _status(pod, "Running", {"running": {"startedAt": _now()}}, ready=ready)
             self._patch_status(pod, status)
 
-    def _end_process(self, pod: Pod) -> None:
+    def _end_process(self, pod: Pod, grace_s: float = 3.0) -> None:
         if self.ray is not None:
-            self.ray.stop(pod)
+            self.ray.stop(pod, grace_s)
 
     def _missing_files(self, pod: Pod) -> str:
         namespace = pod["metadata"]["namespace"]

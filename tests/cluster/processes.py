@@ -9,6 +9,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -34,6 +35,7 @@ class Child:
         log: Path,
         *,
         environment: Mapping[str, str] | None = None,
+        folder: Path | None = None,
         death_signal: signal.Signals = signal.SIGKILL,
     ) -> None:
         self.name = name
@@ -49,6 +51,7 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
+                cwd=folder,
                 env=dict(os.environ if environment is None else environment),
                 start_new_session=True,
                 preexec_fn=die_with_parent,
@@ -75,26 +78,23 @@ class Child:
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-lines:])
 
     def stop(self, grace_s: float = 5.0) -> None:
-        """End the child and all it started: TERM first, KILL after the grace."""
-        try:
-            tree = [self.process_info(), *self.process_info().children(recursive=True)]
-        except psutil.NoSuchProcess:
-            return
-        if self.process.poll() is None:
+        """End the child and all it started: TERM first, KILL after the grace (seconds)."""
+        tree = self._tree()
+        if grace_s > 0 and self.process.poll() is None:
             self.process.terminate()
-        gone, alive = psutil.wait_procs(tree, timeout=grace_s)
-        del gone
-        for process in alive:
-            try:
+            _, tree = psutil.wait_procs(tree, timeout=grace_s)
+        for process in tree:
+            with suppress(psutil.NoSuchProcess):
                 process.kill()
-            except psutil.NoSuchProcess:
-                continue
-        psutil.wait_procs(alive, timeout=grace_s)
-        self.process.wait(timeout=grace_s)
+        psutil.wait_procs(tree, timeout=5)
+        self.process.wait(timeout=5)
 
-    def process_info(self) -> psutil.Process:
-        """The child as psutil sees it."""
-        return psutil.Process(self.process.pid)
+    def _tree(self) -> list[psutil.Process]:
+        try:
+            root = psutil.Process(self.process.pid)
+            return [root, *root.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
 
 
 def free_port() -> int:

@@ -1,15 +1,19 @@
-"""Real Ray behind played pods: the container's own command, run at the pod's own address.
+"""Real Ray behind played pods: the container's own command, with its own volumes and probes.
 
 KubeRay wrote the command (``ulimit -n 65536; ray start --head ...``) into the pod. It is run as it
-is but for what a container and cluster DNS would give: its address, the head's address, and ports
-of helpers that would clash, since all pods share one network namespace. Probes are asked for real.
+is but for the size of the object store, and the head's address, which cluster DNS would give.
+The pod has a network and a mount namespace of its own, with its volumes where it wants them; the
+Lustre claim is one folder for all pods. The readiness probe is asked for real.
 """
 
 from __future__ import annotations
 
+import base64
 import os
 import re
+import shlex
 import shutil
+import signal
 import sys
 import tempfile
 from pathlib import Path
@@ -17,23 +21,45 @@ from typing import Any
 
 import httpx
 
+from tests.cluster import network
+from tests.cluster.api import Api
 from tests.cluster.processes import Child
 
 Pod = dict[str, Any]
 _OBJECT_STORE = 80_000_000  # bytes; the least that Ray takes without complaint is 75 MB
 _PROBE_TIMEOUT_S = 2.0
+_REPOSITORY = Path(__file__).resolve().parents[2]
+
+# A root file system like this machine's, where the pod's own folders can be added: all top
+# folders are the machine's but /etc, a copy, and /tmp, empty. (Ray's session is in /tmp/ray, the
+# same name on all pods.)
+_ROOT = """
+set -e
+{network}
+mount -t tmpfs pod {root}
+for entry in /*; do
+  if [ -L "$entry" ]; then cp -P "$entry" {root}/
+  elif [ "$entry" = /etc ]; then cp -a /etc {root}/etc
+  elif [ "$entry" = /tmp ]; then mkdir -m 1777 {root}/tmp
+  elif [ -d "$entry" ]; then mkdir {root}"$entry"; mount --rbind "$entry" {root}"$entry"; fi
+done
+{mounts}
+exec chroot {root} /bin/bash -c {command}
+"""
 
 
 class RayPods:
     """Ray processes by pod uid. Not thread-safe: used by the thread that plays the nodes."""
 
-    def __init__(self, logs: Path) -> None:
+    def __init__(self, api: Api, logs: Path) -> None:
+        self.lustre = logs / "lustre"
+        self.lustre.mkdir(exist_ok=True)
+        self._api = api
         self._logs = logs
         self._children: dict[str, Child] = {}
         self._addresses: dict[str, str] = {}
         self._heads: dict[str, str] = {}  # RayCluster name -> address of its head
-        # Unix socket paths have 107 characters at most: Ray's folder must be near the root.
-        self._folder = tempfile.mkdtemp(prefix="lr-", dir="/tmp")
+        self._folder = Path(tempfile.mkdtemp(prefix="pods-", dir=logs))
 
     def start(self, pod: Pod, address: str) -> None:
         """Run the pod's first container."""
@@ -42,25 +68,26 @@ class RayPods:
         if labels["ray.io/node-type"] == "head":
             self._heads[cluster] = address
         container = pod["spec"]["containers"][0]
-        environment = {
-            variable["name"]: variable["value"]
-            for variable in container.get("env", [])
-            if variable.get("value")
-        }
+        root = self._folder / uid[:8] / "root"
+        root.mkdir(parents=True)
         command = " ".join([*container.get("command", []), *container.get("args", [])])
-        command = self._at_home(command.removeprefix("/bin/bash -c -- "), pod, address)
-        for name, value in environment.items():
-            environment[name] = self._resolve(value, cluster)
-        bin_folder = str(Path(sys.executable).parent)
-        environment |= {
-            "PATH": f"{bin_folder}:{os.environ['PATH']}",
-            "HOME": os.environ.get("HOME", "/"),
-            "RAY_USAGE_STATS_ENABLED": "0",
-        }
-        log = self._logs / f"{pod['metadata']['name']}.log"
-        self._children[uid] = Child(pod["metadata"]["name"], ["/bin/bash", "-c", command], log,
-                                    environment=environment)  # fmt: skip
+        command = self._at_home(command.removeprefix("/bin/bash -c -- "), pod)
+        script = _ROOT.format(
+            root=root,
+            network=network.pod_setup(address),
+            mounts="\n".join(self._mounts(pod, root)),
+            command=shlex.quote(f"cd {_REPOSITORY}; {command}"),
+        )
+        name = pod["metadata"]["name"]
+        self._children[uid] = Child(
+            name,
+            ["unshare", "--mount", "--net", "/bin/bash", "-c", script],
+            self._logs / f"{name}.log",
+            environment=self._environment(container, cluster),
+            death_signal=signal.SIGTERM,  # `ray start --block` then ends what it started
+        )
         self._addresses[uid] = address
+        network.wire(self._children[uid].process.pid, address)
 
     def is_ready(self, pod: Pod) -> bool:
         """Ask the readiness probe that the operator wrote into the pod."""
@@ -72,11 +99,11 @@ class RayPods:
             urls = re.findall(r"http://localhost:\d+/\S+", " ".join(probe["exec"]["command"]))
         return all(_answers(url.replace("localhost", address)) for url in urls)
 
-    def stop(self, pod: Pod) -> None:
-        """End the pod's processes at once, as a lost machine would."""
+    def stop(self, pod: Pod, grace_s: float = 3.0) -> None:
+        """End the pod's processes; with no grace at once, as a lost machine would."""
         child = self._children.pop(pod["metadata"]["uid"], None)
         if child is not None:
-            child.stop(grace_s=3.0)
+            child.stop(grace_s)
 
     def holds(self, pod: Pod) -> bool:
         """True when the pod runs here."""
@@ -89,16 +116,54 @@ class RayPods:
         self._children.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def _at_home(self, command: str, pod: Pod, address: str) -> str:
+    def _environment(self, container: dict[str, Any], cluster: str) -> dict[str, str]:
+        given = {
+            variable["name"]: self._resolve(variable["value"], cluster)
+            for variable in container.get("env", [])
+            if variable.get("value")
+        }
+        return given | {
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+            "HOME": os.environ.get("HOME", "/"),
+            "RAY_USAGE_STATS_ENABLED": "0",
+        }
+
+    def _mounts(self, pod: Pod, root: Path) -> list[str]:
+        sources = {
+            volume["name"]: self._source(volume, pod, root.parent)
+            for volume in pod["spec"].get("volumes", [])
+        }
+        return [
+            f"mkdir -p {root}{mount['mountPath']}; "
+            f"mount --bind {sources[mount['name']]} {root}{mount['mountPath']}"
+            for mount in pod["spec"]["containers"][0].get("volumeMounts", [])
+            if mount["mountPath"] != "/dev/shm" and mount["name"] in sources
+        ]
+
+    def _source(self, volume: dict[str, Any], pod: Pod, home: Path) -> Path:
+        if "persistentVolumeClaim" in volume:
+            return self.lustre
+        folder = home / volume["name"]
+        folder.mkdir()
+        namespace = pod["metadata"]["namespace"]
+        if "secret" in volume:
+            found = self._api.get("Secret", volume["secret"]["secretName"], namespace)
+            for key, value in (found.get("data") or {}).items():
+                (folder / key).write_bytes(base64.b64decode(value))
+                (folder / key).chmod(volume["secret"].get("defaultMode", 0o644))
+        elif "configMap" in volume:
+            found = self._api.get("ConfigMap", volume["configMap"]["name"], namespace)
+            for key, value in (found.get("data") or {}).items():
+                (folder / key).write_text(value)
+        return folder
+
+    def _at_home(self, command: str, pod: Pod) -> str:
         cluster = pod["metadata"]["labels"]["ray.io/cluster"]
-        is_head = pod["metadata"]["labels"]["ray.io/node-type"] == "head"
-        extra = f"--node-ip-address={address} --object-store-memory={_OBJECT_STORE}"
-        if is_head:
-            extra += f" --temp-dir={self._folder}/{pod['metadata']['uid'][:8]}"
-        # Only heads keep the fixed port of metrics: two pods here would fight for it.
-        command = re.sub(r" --metrics-export-port=\d+", "", command)
-        command = re.sub(r" --memory=\d+", "", command)
-        command = command.replace("ray start", f"ray start {extra}", 1)
+        command = re.sub(r" --memory=\d+", "", command)  # the machine's, not what was asked for
+        # exec, so that the signal of our death reaches Ray and not a shell.
+        command = command.replace(
+            "ray start", f"exec ray start --object-store-memory={_OBJECT_STORE}", 1
+        )
         return self._resolve(command, cluster)
 
     def _resolve(self, text: str, cluster: str) -> str:

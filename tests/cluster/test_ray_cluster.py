@@ -37,7 +37,9 @@ def lost_fields(sent: Any, stored: Any, path: str = "") -> list[str]:
             lost
             for number, value in enumerate(sent)
             for lost in lost_fields(
-                value, kept_items[number] if number < len(kept_items) else None, f"{path}[{number}]"
+                value,
+                kept_items[number] if number < len(kept_items) else None,
+                f"{path}[{number}]",
             )
         ]
     return [] if sent == stored else [f"{path}: {sent!r} became {stored!r}"]
@@ -60,7 +62,9 @@ class TestRayCluster:
         assert len(cluster.pods("worker")) == plan.nodes
         head_node = cluster.pods("head")[0]["spec"]["nodeName"]
         assert head_node.startswith("system")
-        assert {pod["spec"]["nodeName"] for pod in cluster.pods("worker")} == set(nodes.names("a4"))
+        assert {pod["spec"]["nodeName"] for pod in cluster.pods("worker")} == set(
+            nodes.names("a4")
+        )
         assert cluster.status()["head"]["serviceName"] == f"{plan.run_id}-head-svc"
 
     def test_unknown_field_is_refused(self, api: Api) -> None:
