@@ -54,7 +54,7 @@ class FakeKubernetes(Kubernetes):
             found["status"] = self._status(found)
         return found
 
-    def list(self, kind: str, **query: str) -> list[dict[str, Any]]:
+    def items(self, kind: str, **query: str) -> list[dict[str, Any]]:
         self._check()
         return self._pods() if kind == "Pod" else copy.deepcopy(self.kube_events)
 

@@ -1,0 +1,407 @@
+"""Whole runs in virtual time: the real workflows, the real functions, a fake cloud.
+
+The engine runs `workflows/*.yaml`; its HTTP calls reach `functions/*/main.py` directly; Pub/Sub
+is a delivery after a second. A run of six hours takes some tens of milliseconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import importlib.util
+import io
+import json
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import redirect_stdout, suppress
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+from unittest.mock import patch
+
+from infra.local.workflows import virtual
+from infra.local.workflows.engine import Engine
+from infra.local.workflows.errors import ApiError, HttpConnectionBroken, HttpConnectionFailed
+from infra.local.workflows.execution import Execution
+from infra.local.workflows.workflow import Workflow
+from lustrum import report
+from lustrum.adapters.builds import Build
+from lustrum.adapters.workflows import Workflows
+from lustrum.errors import ServiceError
+from lustrum.failures import Failure
+from lustrum.names import LABEL_RUN
+from lustrum.run import Run
+from lustrum.steps import events as event_steps
+from lustrum.steps import requests as request_steps
+
+from tests.support.agenda import Agenda
+from tests.support.services import PROJECT, REGION, FakeServices, push
+
+ROOT = Path(__file__).parents[2]
+FUNCTIONS = (
+    "advance_run", "apply_ray_cluster", "check_ray_job", "close_run", "delete_ray_cluster",
+    "export_checkpoints", "reap_runs", "release_accelerators", "stage_data", "stop_ray_job",
+    "submit_ray_job", "take_inventory",
+)  # fmt: skip
+REAP_EVERY = 600.0
+
+
+@dataclass
+class Body:
+    """A request as a function sees it."""
+
+    data: bytes
+
+    def get_data(self) -> bytes:
+        return self.data
+
+
+@cache
+def workflow(name: str) -> Workflow:
+    """Return a compiled workflow of this repository."""
+    return Workflow.from_file(ROOT / "workflows" / f"{name}.yaml")
+
+
+def function(name: str) -> Any:
+    """Return a fresh module of one function's main.py."""
+    spec = importlib.util.spec_from_file_location(
+        f"main_of_{name}", ROOT / "functions" / name / "main.py"
+    )
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+class EngineWorkflows(Workflows):
+    """The executions of the engine, as the adapter's users see them."""
+
+    def __init__(self, engine: Engine, life: Life) -> None:
+        self._engine = engine
+        self._life = life
+        self.broken = False
+
+    def ensure(self, workflow: str, run_id: str, argument: Mapping[str, Any]) -> str:
+        self._check()
+        live = self.live(workflow, run_id)
+        if live:
+            return live[0]
+        made = self._engine.create(workflow, dict(argument), {LABEL_RUN: run_id})
+        self._life.executions.append(made)
+        return str(made.name)
+
+    def live(self, workflow: str, run_id: str) -> list[str]:
+        self._check()
+        return [
+            one.name
+            for one in self._life.executions
+            if one.deployment.id == workflow
+            and one.labels.get(LABEL_RUN) == run_id
+            and one.state in ("ACTIVE", "QUEUED")
+        ]
+
+    def is_live(self, execution: str) -> bool:
+        self._check()
+        try:
+            return self._engine.get(execution).state in ("ACTIVE", "QUEUED")
+        except ApiError:
+            return False
+
+    def cancel(self, execution: str) -> None:
+        self._check()
+        with suppress(ApiError):
+            self._engine.cancel(execution)
+
+    def ring(self, callback_url: str, body: Mapping[str, Any]) -> None:
+        self._check()
+        self._life.rings.append(self._engine.callback(callback_url, dict(body)))
+
+    def _check(self) -> None:
+        if self.broken:
+            raise ServiceError(Failure.INFRA_TRANSIENT, "Workflows: 503", retryable=True)
+
+
+Gate = Callable[[str, dict[str, Any]], Awaitable[None]]
+
+
+@dataclass
+class Life:
+    """One project over time.
+
+    ``before`` and ``after`` see every call of a function by a workflow and may raise: before,
+    the request never arrives; after, its answer is lost.
+    """
+
+    services: FakeServices = field(default_factory=FakeServices)
+    deliver_events: bool = True
+    event_delay: float = 1.0
+    reaps: bool = True
+    latency: float = 0.3
+    executions: list[Execution] = field(default_factory=list)
+    rings: list[int] = field(default_factory=list)
+    calls: list[tuple[float, str, str]] = field(default_factory=list)
+    replies: list[tuple[str, int, Any]] = field(default_factory=list)
+    reaped: list[tuple[int, Any]] = field(default_factory=list)
+    states: list[tuple[float, str, str]] = field(default_factory=list)
+    watchers: list[Callable[[str, str], None]] = field(default_factory=list)
+    before: list[Callable[[str, dict[str, Any]], None]] = field(default_factory=list)
+    after: list[Callable[[str, dict[str, Any]], None]] = field(default_factory=list)
+    log: io.StringIO = field(default_factory=io.StringIO)  # what the functions printed
+    _modules: dict[str, Any] = field(default_factory=dict)
+    _tasks: set[Any] = field(default_factory=set)
+    _seen: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def cloud(self) -> Any:
+        return self.services.cloud
+
+    @property
+    def agenda(self) -> Agenda:
+        return self.services.agenda
+
+    @property
+    def notifications(self) -> list[dict[str, Any]]:
+        return self.services.outbox.notifications
+
+    def run(self, main: Callable[[Life], Awaitable[Any]]) -> Any:
+        """Play a story in virtual time."""
+
+        async def play() -> Any:
+            self._open()
+            try:
+                return await main(self)
+            finally:
+                await self.engine.close()
+
+        with patch.object(report, "render", self._render), redirect_stdout(self.log):
+            return virtual.run(play, epoch=self.agenda.time)
+
+    def _open(self) -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, virtual.VirtualLoop)
+        self.loop = loop
+        self._changed = asyncio.Event()
+        self.agenda.wake = self._changed.set
+        parent = f"projects/{PROJECT}/locations/{REGION}"
+        self.engine = Engine(
+            http=self._http,
+            connectors={
+                "googleapis.cloudbuild.v1.projects.locations.triggers.run": self._trigger
+            },
+            env={
+                "LUSTRUM_FUNCTIONS_URL": "https://functions.test",
+                "LUSTRUM_BUILD_TRIGGER": f"{parent}/triggers/lustrum",
+                "LUSTRUM_TEARDOWN_WORKFLOW": f"{parent}/workflows/teardown",
+            },
+            project=PROJECT, location=REGION, history=0,
+        )  # fmt: skip
+        self.engine.deploy("rl-run", workflow("rl_run"))
+        self.engine.deploy("teardown", workflow("teardown"))
+        self.services.workflows = EngineWorkflows(self.engine, self)
+        for name in FUNCTIONS:
+            module = function(name)
+            module.services = lambda: self.services
+            self._modules[name] = module
+        self.cloud.published = self._published
+        self.cloud.build_changed = self._build_changed
+        self._spawn(self._drive())
+        if self.reaps:
+            self._spawn(self._reap_forever())
+
+    # What a story does.
+
+    async def publish(
+        self, request: Mapping[str, Any] | bytes, message_id: str = "1", **attributes: str
+    ) -> dict[str, Any]:
+        """Deliver one message of lustrum-requests."""
+        self._catch_up()
+        data = request if isinstance(request, bytes) else json.dumps(request)
+        return request_steps.handle_push(self.services, push(data, message_id, attributes))
+
+    async def start(self, request: Mapping[str, Any] | None = None, message_id: str = "1") -> str:
+        """Publish a request and return the run's id."""
+        return str((await self.publish(request or {}, message_id))["run_id"])
+
+    async def until(
+        self, condition: Callable[[], bool], hours: float = 48.0, every: float = 1.0
+    ) -> None:
+        """Wait for something, in virtual time; fail when it does not come."""
+        end = self.loop.now() + hours * 3600
+        while not condition():
+            if self.loop.now() > end:
+                raise AssertionError(f"it did not happen within {hours:g} h\n{self.story()}")
+            await asyncio.sleep(every)
+            self._catch_up()
+
+    async def until_state(self, run_id: str, state: str, hours: float = 48.0) -> None:
+        """Wait until a run was in a state."""
+        await self.until(
+            lambda: any(one[1:] == (run_id, state) for one in self._look()), hours
+        )
+
+    async def until_closed(self, run_id: str, hours: float = 72.0) -> Run:
+        """Wait for the end of a run and of its teardown; return its record."""
+        await self.until(lambda: self.record(run_id).is_over, hours, every=5.0)
+        await self.pass_time(120)
+        return self.record(run_id)
+
+    async def pass_time(self, seconds: float) -> None:
+        """Let time pass."""
+        await asyncio.sleep(seconds)
+        self._catch_up()
+
+    def record(self, run_id: str) -> Run:
+        """Return a run's record, also while the ledger is away."""
+        return self.services.memory._read(run_id)[1]
+
+    def kill(self, workflow_name: str) -> None:
+        """End the living executions of a workflow without a word."""
+        for one in self.executions:
+            if one.deployment.id == workflow_name and one.state in ("ACTIVE", "QUEUED"):
+                one.cancel()
+
+    def living(self) -> list[str]:
+        """Return the executions that still run."""
+        return [one.name for one in self.executions if one.state in ("ACTIVE", "QUEUED")]
+
+    def reap(self) -> tuple[int, Any]:
+        """Sweep once, now."""
+        self._catch_up()
+        text, status, _ = self._modules["reap_runs"].reap_runs(Body(b"{}"))
+        self.reaped.append((status, json.loads(text)))
+        return self.reaped[-1]
+
+    def story(self) -> str:
+        """Return what happened, for a failed test."""
+        start = self.states[0][0] if self.states else 0.0
+        lines = [f"{when - start:9.0f} {run} {state}" for when, run, state in self.states]
+        lines += [f"living: {self.living()}", f"left: {self.cloud.left()}"]
+        lines += [f"{name} {status} {reply}" for name, status, reply in self.replies[-12:]]
+        for one in self.executions:
+            if one.state == "FAILED":
+                lines.append(f"{one.deployment.id} failed: {one.failure}")
+        lines += [f"fault: {fault!r}" for _, fault in self.engine.faults]
+        return "\n".join(lines)
+
+    # How it runs.
+
+    @staticmethod
+    def _render(run: Run, events: Any) -> str:
+        """The report draws plots for seconds; its own tests do that."""
+        return f"<html>{run.run_id} {run.outcome} {len(events)}</html>"
+
+    def _look(self) -> list[tuple[float, str, str]]:
+        for run_id in self.services.memory.run_ids():
+            state = str(self.record(run_id).state)
+            if self._seen.get(run_id) != state:
+                self._seen[run_id] = state
+                self.states.append((self.loop.now(), run_id, state))
+                for watcher in self.watchers:
+                    watcher(run_id, state)
+        return self.states
+
+    def _spawn(self, work: Any) -> None:
+        task = asyncio.ensure_future(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def _catch_up(self) -> None:
+        self.agenda.reach(self.loop.now())
+
+    async def _drive(self) -> None:
+        while True:
+            self._changed.clear()
+            self._catch_up()
+            moment = self.agenda.next_time()
+            if moment is None:
+                await self._changed.wait()
+                continue
+            with suppress(TimeoutError):
+                await asyncio.wait_for(
+                    self._changed.wait(), max(moment - self.loop.now(), 0.001)
+                )
+
+    async def _reap_forever(self) -> None:
+        while True:
+            await asyncio.sleep(REAP_EVERY)
+            self.reap()
+            self._look()
+
+    async def _http(
+        self, method: str, url: str, headers: Any, query: Any, body: Any, auth: Any, timeout: float
+    ) -> tuple[int, Mapping[str, str], Any]:
+        name = url.rsplit("/", 1)[-1].replace("-", "_")
+        assert auth == {"type": "OIDC"}, "functions are private"
+        await asyncio.sleep(self.latency)
+        self._catch_up()
+        call = json.loads(json.dumps(body))
+        self.calls.append((self.loop.now(), name, str(call.get("step") or "")))
+        for gate in self.before:
+            gate(name, call)
+        text, status, _ = getattr(self._modules[name], name)(Body(json.dumps(body).encode()))
+        self.replies.append((f"{name} {call.get('step') or ''}", status, json.loads(text)))
+        self._look()
+        for gate in self.after:
+            gate(name, call)
+        await asyncio.sleep(self.latency)
+        return status, {"content-type": "application/json"}, json.loads(text)
+
+    async def _trigger(self, name: str, args: dict[str, Any], params: dict[str, Any]) -> Any:
+        await asyncio.sleep(self.latency)
+        self._catch_up()
+        try:
+            identity = self.cloud.run_trigger(args["body"]["source"]["substitutions"])
+        except ServiceError as error:
+            raise ApiError(error.status or 503, "UNAVAILABLE", str(error)) from None
+        await asyncio.sleep(self.latency)
+        return {"name": f"operations/{identity}", "metadata": {"build": {"id": identity}}}
+
+    def _published(self, event: dict[str, Any]) -> None:
+        if self.deliver_events:
+            self._spawn(self._deliver(json.dumps(event).encode(), {}))
+
+    def _build_changed(self, build: Build, subs: Mapping[str, str]) -> None:
+        if not self.deliver_events:
+            return
+        notice = {"id": build.build_id, "status": build.status, "steps": [], "tags": build.tags,
+                  "substitutions": dict(subs)}  # fmt: skip
+        attributes = {"buildId": build.build_id, "status": build.status}
+        self._spawn(self._deliver(json.dumps(notice).encode(), attributes))
+
+    async def _deliver(self, data: bytes, attributes: dict[str, str]) -> None:
+        for attempt in range(8):
+            await asyncio.sleep(self.event_delay if attempt == 0 else 10)
+            self._catch_up()
+            try:
+                event_steps.handle_push(
+                    self.services, push(data, f"m{len(self.rings)}", attributes)
+                )
+            except Exception:
+                continue  # Pub/Sub delivers again
+            self._look()
+            return
+
+
+def lose_answer(function_name: str, times: int = 1, step: str | None = None) -> Any:
+    """Return an ``after`` gate that loses the answers of a function."""
+    left = [times]
+
+    def gate(name: str, call: dict[str, Any]) -> None:
+        if name == function_name and step in (None, call.get("step")) and left[0] > 0:
+            left[0] -= 1
+            raise HttpConnectionBroken("the answer was lost")
+
+    return gate
+
+
+def refuse(function_name: str, times: int = 1_000_000) -> Any:
+    """Return a ``before`` gate that lets no request arrive."""
+    left = [times]
+
+    def gate(name: str, call: dict[str, Any]) -> None:
+        if name == function_name and left[0] > 0:
+            left[0] -= 1
+            raise HttpConnectionFailed("connection refused")
+
+    return gate
