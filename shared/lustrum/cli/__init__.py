@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from lustrum.cli import asking, planning, watching
+from lustrum.cli import asking, examining, planning, watching
 from lustrum.cli.session import Commands, read_environment
 
 app = typer.Typer(
@@ -41,6 +41,7 @@ _add("watch", watching.watch, "lustrum watch rl-4f0c2a9d31")
 _add("cancel", asking.cancel, "lustrum cancel rl-4f0c2a9d31")
 _add("extend", asking.extend, "lustrum extend rl-4f0c2a9d31 2")
 _add("report", watching.report, "lustrum report rl-4f0c2a9d31 -o report.html")
+_add("doctor", examining.doctor, "lustrum doctor --project my-project --region us-east1")
 _add("dashboard", watching.dashboard, "lustrum dashboard rl-4f0c2a9d31")
 
 
