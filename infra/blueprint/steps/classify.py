@@ -1,6 +1,7 @@
-"""Which failure class an error text of gcluster, Terraform or gcloud belongs to. Standard library only.
+"""Which failure class an error text of gcluster, Terraform or gcloud belongs to. Standard library
+only.
 
-    python3 classify.py LOG    print {"class", "message"} of a log file
+python3 classify.py LOG    print {"class", "message"} of a log file
 """
 
 from __future__ import annotations
@@ -10,62 +11,126 @@ import re
 import sys
 from pathlib import Path
 
-# Ordered: the first row that occurs in the error text decides, so what is rarer and more telling comes
-# first. Codes are matched as they are written; prose in either case.
+# Ordered: the first row that occurs in the error text decides, so what is rarer and more telling
+# comes first. Codes are matched as they are written; prose in either case.
 TABLE: tuple[tuple[str, tuple[str, ...]], ...] = (
-    ("STOCKOUT", (
-        r"ZONE_RESOURCE_POOL_EXHAUSTED(_WITH_DETAILS)?", r"GCE_STOCKOUT", r"INSUFFICIENT_CAPACITY",
-        r"resource_availability", r"(?i:stockout)", r"(?i:not all instances running in igm)",
-        r"(?i:does not have enough (resources|capacity))", r"(?i:out of resources)",
-        r"(?i:insufficient capacity)", r"RESOURCE_EXHAUSTED(?![^\n]*[Qq]uota)(?![^\n]*\bIPs?\b)",
-    )),
-    ("QUOTA", (
-        r"QUOTA_EXCEEDED", r"(?i:quota '[^']*' exceeded)", r"(?i:quota exceeded)", r"quotaExceeded",
-        r"(?i:insufficient (regional )?quota)", r"(?i:exceed(s|ed|ing)? [^\n]{0,60}quota)",
-        r"RESOURCE_EXHAUSTED[^\n]*[Qq]uota", r"(?i:quota limit)",
-    )),
+    (
+        "STOCKOUT",
+        (
+            r"ZONE_RESOURCE_POOL_EXHAUSTED(_WITH_DETAILS)?",
+            r"GCE_STOCKOUT",
+            r"INSUFFICIENT_CAPACITY",
+            r"resource_availability",
+            r"(?i:stockout)",
+            r"(?i:not all instances running in igm)",
+            r"(?i:does not have enough (resources|capacity))",
+            r"(?i:out of resources)",
+            r"(?i:insufficient capacity)",
+            r"RESOURCE_EXHAUSTED(?![^\n]*[Qq]uota)(?![^\n]*\bIPs?\b)",
+        ),
+    ),
+    (
+        "QUOTA",
+        (
+            r"QUOTA_EXCEEDED",
+            r"(?i:quota '[^']*' exceeded)",
+            r"(?i:quota exceeded)",
+            r"quotaExceeded",
+            r"(?i:insufficient (regional )?quota)",
+            r"(?i:exceed(s|ed|ing)? [^\n]{0,60}quota)",
+            r"RESOURCE_EXHAUSTED[^\n]*[Qq]uota",
+            r"(?i:quota limit)",
+        ),
+    ),
     ("LUSTRE_NETWORK", (r"(?i:is the mgs running)", r"mount\.lustre")),
-    ("LUSTRE_CONFIG", (
-        r"(?i:(capacity_?gib|per_?unit_?storage_?throughput)[^\n]{0,120}(invalid|must|not supported))",
-        r"(?i:(invalid|unsupported)[^\n]{0,120}(capacity_?gib|per_?unit_?storage_?throughput))",
-    )),
-    ("ACCESS", (
-        r"PERMISSION_DENIED", r"(?i:permission denied)", r"\bError 40[13]\b", r"\bcode[:=]\s*40[13]\b",
-        r"(?i:does not have (storage\.|permission|serviceusage|access)[^\n]*)", r"(?i:\bforbidden\b)",
-        r"(?i:required '[^']+' permission)", r"(?i:\bunauthorized\b)",
-        r"(?i:could not find default credentials)", r"actAs",
-    )),
-    ("BUILD_ERROR", (
-        r"(?i:checksum)", r"(?i:unsupported terraform core version)", r"(?i:command not found)",
-        r"(?i:is missing\. download is explicitly disabled)", r"(?i:no space left on device)",
-    )),
-    ("CONFIG", (
-        r"(?i:IPs? (addresses )?(are )?exhausted)", r"IP_SPACE_EXHAUSTED", r"RANGE_EXHAUSTED",
-        r"(?i:deployment variable \"[^\"]+\" was not set)", r"SERVICE_DISABLED", r"accessNotConfigured",
-        r"(?i:(has not been used in project|is not enabled))", r"(?i:must have private service access)",
-        r"(?i:spot consumption option only works)", r"(?i:reservation is configured correctly)",
-        r"(?i:custom role [^\n]*not)", r"gke\.gcsfuse\.profileUser", r"INVALID_ARGUMENT",
-        r"\bError 40[049]\b(?![^\n]*(in progress|incompatible|not ready))",
-        r"(?i:(conflicts|overlaps) with)", r"(?i:could not be found in project)", r"(?i:not found in zone)",
-        r"(?i:invalid (value|machine ?type|argument|function argument))", r"(?i:unsupported argument)",
-        r"(?i:reference to undeclared)", r"(?i:failed validation)", r"(?i:validator \"[^\"]+\" failed)",
-    )),
-    ("INFRA_TRANSIENT", (
-        r"(?i:producer services[^\n]*still using this connection)", r"FAILED_PRECONDITION",
-        r"(?i:error acquiring the state lock)", r"(?i:operation [^\n]{0,80}in progress)",
-        r"(?i:(incompatible operation|currently (repairing|reconciling|upgrading|operating|creating)))",
-        r"\bError (429|50[0-4])\b", r"\bUNAVAILABLE\b", r"\bABORTED\b", r"\bDEADLINE_EXCEEDED\b",
-        r"(?i:timeout while waiting for state)", r"(?i:(i/o|tls handshake|client\.) ?timeout)",
-        r"(?i:connection (reset|refused|timed out))", r"(?i:context deadline exceeded)",
-        r"(?i:failed to query available provider packages)", r"(?i:could not (connect|resolve))",
-        r"(?i:kubernetes cluster unreachable)", r"(?i:uninstallation completed with [^\n]*timed out)",
-        r"(?i:timed out waiting for the condition)", r"\bINTERNAL\b(?: ERROR|:)", r"(?i:\bEOF$)",
-    )),
-)  # fmt: skip
-
-_COMPILED = tuple(
-    (name, re.compile("|".join(patterns), re.MULTILINE)) for name, patterns in TABLE
+    (
+        "LUSTRE_CONFIG",
+        (
+            r"(?i:(capacity_?gib|storage_?throughput)[^\n]{0,120}(invalid|must|not supported))",
+            r"(?i:(invalid|unsupported)[^\n]{0,120}(capacity_?gib|per_?unit_?storage_?throughput))",
+        ),
+    ),
+    (
+        "ACCESS",
+        (
+            r"PERMISSION_DENIED",
+            r"(?i:permission denied)",
+            r"\bError 40[13]\b",
+            r"\bcode[:=]\s*40[13]\b",
+            r"(?i:does not have (storage\.|permission|serviceusage|access)[^\n]*)",
+            r"(?i:\bforbidden\b)",
+            r"(?i:required '[^']+' permission)",
+            r"(?i:\bunauthorized\b)",
+            r"(?i:could not find default credentials)",
+            r"actAs",
+        ),
+    ),
+    (
+        "BUILD_ERROR",
+        (
+            r"(?i:checksum)",
+            r"(?i:unsupported terraform core version)",
+            r"(?i:command not found)",
+            r"(?i:is missing\. download is explicitly disabled)",
+            r"(?i:no space left on device)",
+        ),
+    ),
+    (
+        "CONFIG",
+        (
+            r"(?i:IPs? (addresses )?(are )?exhausted)",
+            r"IP_SPACE_EXHAUSTED",
+            r"RANGE_EXHAUSTED",
+            r"(?i:deployment variable \"[^\"]+\" was not set)",
+            r"SERVICE_DISABLED",
+            r"accessNotConfigured",
+            r"(?i:(has not been used in project|is not enabled))",
+            r"(?i:must have private service access)",
+            r"(?i:spot consumption option only works)",
+            r"(?i:reservation is configured correctly)",
+            r"(?i:custom role [^\n]*not)",
+            r"gke\.gcsfuse\.profileUser",
+            r"INVALID_ARGUMENT",
+            r"\bError 40[049]\b(?![^\n]*(in progress|incompatible|not ready))",
+            r"(?i:(conflicts|overlaps) with)",
+            r"(?i:could not be found in project)",
+            r"(?i:not found in zone)",
+            r"(?i:invalid (value|machine ?type|argument|function argument))",
+            r"(?i:unsupported argument)",
+            r"(?i:reference to undeclared)",
+            r"(?i:failed validation)",
+            r"(?i:validator \"[^\"]+\" failed)",
+        ),
+    ),
+    (
+        "INFRA_TRANSIENT",
+        (
+            r"(?i:producer services[^\n]*still using this connection)",
+            r"FAILED_PRECONDITION",
+            r"(?i:error acquiring the state lock)",
+            r"(?i:operation [^\n]{0,80}in progress)",
+            r"(?i:incompatible operation)",
+            r"(?i:currently (repairing|reconciling|upgrading|operating|creating))",
+            r"\bError (429|50[0-4])\b",
+            r"\bUNAVAILABLE\b",
+            r"\bABORTED\b",
+            r"\bDEADLINE_EXCEEDED\b",
+            r"(?i:timeout while waiting for state)",
+            r"(?i:(i/o|tls handshake|client\.) ?timeout)",
+            r"(?i:connection (reset|refused|timed out))",
+            r"(?i:context deadline exceeded)",
+            r"(?i:failed to query available provider packages)",
+            r"(?i:could not (connect|resolve))",
+            r"(?i:kubernetes cluster unreachable)",
+            r"(?i:uninstallation completed with [^\n]*timed out)",
+            r"(?i:timed out waiting for the condition)",
+            r"\bINTERNAL\b(?: ERROR|:)",
+            r"(?i:\bEOF$)",
+        ),
+    ),
 )
+
+_COMPILED = tuple((name, re.compile("|".join(patterns), re.MULTILINE)) for name, patterns in TABLE)
 _BOX = re.compile(r"^[\s│╷╵]+|\x1b\[[0-9;]*m", re.MULTILINE)
 _STAMP = re.compile(r"^\d{4}-\d\d-\d\dT[\d:.]+Z?:?\s*", re.MULTILINE)
 _ERROR = re.compile(r"\bError\b|\bERROR\b|\bFATAL\b|\bfatal:", re.MULTILINE)
@@ -75,7 +140,8 @@ CONTEXT = 60  # lines read when a log names no error
 def error_text(log: str) -> str:
     """Return the part of a log that speaks of errors, without boxes, colours and time stamps.
 
-    Progress lines are left out on purpose: paths such as ``modules/internal`` look like error codes.
+    Progress lines are left out on purpose: paths such as ``modules/internal`` look like error
+    codes.
     """
     plain = _STAMP.sub("", _BOX.sub("", log))
     lines = plain.splitlines()
@@ -98,7 +164,9 @@ def _sentence(text: str, at: int) -> str:
     lines = text.splitlines()
     here = text.count("\n", 0, at)
     above = next((i for i in range(here, -1, -1) if _ERROR.search(lines[i])), here) if lines else 0
-    chosen = lines[above : above + 1] + ([lines[here]] if here != above else lines[here + 1 : here + 3])
+    chosen = lines[above : above + 1] + (
+        [lines[here]] if here != above else lines[here + 1 : here + 3]
+    )
     return " ".join(part.strip() for part in chosen if part.strip())[:500] or "no error text"
 
 

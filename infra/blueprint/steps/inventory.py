@@ -1,10 +1,12 @@
-"""What of a run is still there, and how it is swept: by exact name, through gcloud. Standard library only.
+"""What of a run is still there, and how it is swept: by exact name, through gcloud. Standard
+library only.
 
 Every look has three answers, present, absent or unknown, and unknown is never taken for absent.
 
-    python3 inventory.py look             exit 0 nothing is there, 1 something is, 2 unknown; prints JSON
-    python3 inventory.py ready            exit 0 when cluster and instance are up
-    python3 inventory.py sweep SECONDS    delete until nothing is there or the time is over; as ``look``
+    python3 inventory.py look             exit 0 nothing is there, 1 something is, 2 unknown;
+    prints JSON python3 inventory.py ready            exit 0 when cluster and instance are up
+    python3 inventory.py sweep SECONDS    delete until nothing is there or the time is over; as
+    ``look``
 """
 
 from __future__ import annotations
@@ -28,7 +30,9 @@ Gcloud = Callable[[Sequence[str]], tuple[int, str, str]]
 
 @dataclass(frozen=True)
 class Thing:
-    """One resource of a run: how it is called in a report, and gcloud's words to see and delete it."""
+    """One resource of a run: how it is called in a report, and gcloud's words to see and delete
+    it.
+    """
 
     label: str
     describe: tuple[str, ...]
@@ -71,8 +75,8 @@ def state(thing: Thing, run: Gcloud) -> tuple[str, str]:
     code, out, err = run(thing.describe)
     if code == 0 and out:
         return out, ""
-    # "code=404, message=Not found: ..." of GKE, "NOT_FOUND: Resource ... was not found" of Lustre. A
-    # project or an account that is not found is another matter.
+    # "code=404, message=Not found: ..." of GKE, "NOT_FOUND: Resource ... was not found" of
+    # Lustre. A project or an account that is not found is another matter.
     gone = "code=404" in err or "NOT_FOUND" in err or "HTTPError 404" in err
     if code != 0 and gone and "roject not found" not in err:
         return ABSENT, ""

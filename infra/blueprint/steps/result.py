@@ -1,8 +1,8 @@
 """The machine-readable result of a build (docs/architecture.md). Standard library only.
 
-    python3 result.py ok MESSAGE
-    python3 result.py failed CLASS MESSAGE [REMAINING_JSON]
-    python3 result.py duplicate BUILD_ID MESSAGE
+python3 result.py ok MESSAGE
+python3 result.py failed CLASS MESSAGE [REMAINING_JSON]
+python3 result.py duplicate BUILD_ID MESSAGE
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""What a build was told: read from the environment, checked against allow-lists, written out for gcluster.
+"""What a build was told: read from the environment, checked against allow-lists, written out for
+gcluster.
 
 Standard library only: it runs in the builder image. A triggered build lets a misspelt substitution
 pass without a word (it is loose), so an absent value is refused here by name.
@@ -101,8 +102,8 @@ def region(zone: str) -> str:
 def deployment(values: Mapping[str, str]) -> dict[str, object]:
     """Return gcluster's deployment file: the state's place and every variable of the blueprint.
 
-    A file, not ``--vars``: that list is split at commas and each value read as YAML, which would turn
-    an expiry into a number.
+    A file, not ``--vars``: that list is split at commas and each value read as YAML, which would
+    turn an expiry into a number.
     """
     run, attempt = values["RUN_ID"], values["ZONE_ATTEMPT"]
     reserved = values["CAPACITY"] == "reservation"
@@ -157,7 +158,9 @@ def main(argv: list[str]) -> int:
     if values["ACTION"] == "deploy" and not found:
         found = wanting
     elif wanting and not found:
-        print("warning: the blueprint cannot be made again from these values:", *wanting, sep="\n  ")
+        print(
+            "warning: the blueprint cannot be made again from these values:", *wanting, sep="\n  "
+        )
     if not found:
         return 0
     print("ERROR: this build was told wrong things:", *found, sep="\n  ")

@@ -1,4 +1,6 @@
-"""Stands in for gcloud: the commands that the build's scripts use, with the error texts of the real one."""
+"""Stands in for gcloud: the commands that the build's scripts use, with the error texts of the
+real one.
+"""
 
 from __future__ import annotations
 

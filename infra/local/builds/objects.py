@@ -26,7 +26,9 @@ def read(url: str) -> bytes:
 
 
 def write(url: str, content: bytes, generation: str | None = None) -> None:
-    """Write an object, only at a generation if one is given (0: only if absent). Raises Refused."""
+    """Write an object, only at a generation if one is given (0: only if absent). Raises
+    Refused.
+    """
     bucket, name = parse(url)
     query = {"uploadType": "media", "name": name}
     if generation is not None:
@@ -50,7 +52,9 @@ def generation(url: str) -> str:
 
 
 def matching(pattern: str) -> list[str]:
-    """Return the addresses of the objects that a pattern matches: ``*`` within a part, ``**`` across."""
+    """Return the addresses of the objects that a pattern matches: ``*`` within a part, ``**``
+    across.
+    """
     bucket, name = parse(pattern)
     prefix = name.split("*", 1)[0]
     found: list[str] = []

@@ -1,4 +1,6 @@
-"""REST of the stand-in cloud for the stand-in commands. Standard library only: they start often."""
+"""REST of the stand-in cloud for the stand-in commands. Standard library only: they start
+often.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,9 @@ class Refused(Exception):
 
 
 def base(service: str) -> str:
-    """Return the base URL of a service. Raises SystemExit if LUSTRUM_ENDPOINTS does not name it."""
+    """Return the base URL of a service. Raises SystemExit if LUSTRUM_ENDPOINTS does not name
+    it.
+    """
     try:
         return str(json.loads(os.environ["LUSTRUM_ENDPOINTS"])[service]).rstrip("/")
     except (KeyError, ValueError):
@@ -55,7 +59,9 @@ def raw(
         code, text = _problem(error.read())
         raise Refused(error.code, code, text) from None
     except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
-        raise Refused(503, "UNAVAILABLE", f"dial tcp: connection refused or lost: {error}") from None
+        raise Refused(
+            503, "UNAVAILABLE", f"dial tcp: connection refused or lost: {error}"
+        ) from None
 
 
 def call(
