@@ -1,12 +1,11 @@
 output "next" {
   description = "What to do now."
   value       = <<-EOT
-    1. lustrum doctor --project ${var.project} --region ${var.region}
-         APIs, quotas, zones, identities and secrets, with the fix beside what is missing.
-    2. lustrum plan examples/requests/tiny.json          costs nothing: names, limits, worst-case price
-    3. lustrum start examples/requests/tiny.json --project ${var.project}
-    4. lustrum watch RUN                                  and: lustrum dashboard RUN
-    ${var.workload_identity_pool_exists ? "" : "5. After the first cluster exists: workload_identity_pool_exists = true, terraform apply\n     (until then the job sends no events, and progress is read from its log)"}
+    1. eval "$(terraform -chdir=infra/terraform output -raw shell)"   tells `lustrum` where all this is
+    2. lustrum doctor          services, quotas, zones, identities and secrets, the fix beside what is missing
+    3. echo '{}' > first.json; lustrum plan first.json      costs nothing: names, limits, worst-case price
+    4. lustrum start first.json; lustrum watch RUN          the original recipe: 8 Spot nodes
+    ${var.workload_identity_pool_exists ? "" : "5. Once the first cluster exists: workload_identity_pool_exists = true, terraform apply\n       (until then progress is read from the job's log instead of its events)"}
   EOT
 }
 
@@ -40,7 +39,7 @@ output "lustre_agent" {
   value       = local.lustre_agent
 }
 
-output "environment" {
-  description = "Environment of the `lustrum` command on your machine: terraform output -json environment"
-  value       = local.environment
+output "shell" {
+  description = "Environment of the `lustrum` command on your machine."
+  value       = join("\n", [for name, value in local.environment : "export ${name}='${value}'"])
 }

@@ -104,7 +104,7 @@ variable "cron_runs" {
 }
 
 variable "warm_react_to_event" {
-  description = "Keep one instance of react_to_event warm, so that a finished job starts its teardown within a second. About 5 dollars a month (docs/deploy.md)."
+  description = "Keep one instance of react_to_event warm, so that a finished job starts its teardown within a second. About 5.50 dollars a month (docs/deploy.md)."
   type        = bool
   default     = true
 }
