@@ -222,7 +222,7 @@ def _named(error: ValidationError) -> BadRequest:
     field = re.sub(r"\.(str|literal|constrained-str|bool|int|float)$", "", field)
     reason = first["msg"]
     if first["type"] == "extra_forbidden":
-        reason = "is not a known field; see the request reference in README.md"
+        reason = "is not a known field; see docs/requests.md"
     elif first["type"] == "string_pattern_mismatch":
         reason = f"must match {first['ctx']['pattern']}"
     return BadRequest(field, first["input"], reason)
