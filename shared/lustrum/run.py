@@ -208,6 +208,7 @@ class Run(BaseModel):
     crashes: int = 0  # in a row, see failures.CRASH_LOOP
     full_since: float | None = None  # Lustre is nearly full since (an alert said so)
     export: Export | None = None
+    secured: Export | None = None  # an older verified one, while `export` is not verified
     teardown: Teardown | None = None
     mishaps: list[Mishap] = Field(default_factory=list)
     history: list[Moment] = Field(default_factory=list)
@@ -223,6 +224,13 @@ class Run(BaseModel):
     def is_over(self) -> bool:
         """Say whether nothing can change any more."""
         return self.state in TERMINAL
+
+    @property
+    def safe_export(self) -> Export | None:
+        """The newest checkpoint that is verified in the bucket, None if there is none."""
+        if self.export is not None and self.export.verified_at is not None:
+            return self.export
+        return self.secured
 
     def times(self, failure: Failure) -> int:
         """Return how often a failure class happened in this run."""
@@ -289,11 +297,11 @@ def final_outcome(run: Run) -> Outcome:
 
     A run that was stopped early has a usable checkpoint when one is verified in the bucket.
     """
-    if run.cancel is not None and not _finished(run):
-        return Outcome.CANCELLED
-    if _finished(run) and (not run.plan.export_required or _exported(run)):
+    if _finished(run) and (not run.plan.export_required or _is_safe(run)):
         return Outcome.SUCCEEDED
-    return Outcome.PARTIAL if _exported(run) else Outcome.FAILED
+    if run.cancel is not None:
+        return Outcome.CANCELLED
+    return Outcome.PARTIAL if run.safe_export is not None else Outcome.FAILED
 
 
 def start_usage(run: Run, resource: str, now: float) -> None:
@@ -321,5 +329,7 @@ def _finished(run: Run) -> bool:
     return run.checkpoint is not None and run.checkpoint.step >= run.plan.max_num_steps
 
 
-def _exported(run: Run) -> bool:
-    return run.export is not None and run.export.verified_at is not None
+def _is_safe(run: Run) -> bool:
+    """Say whether the last step itself is verified in the bucket."""
+    safe = run.safe_export
+    return safe is not None and safe.step >= run.plan.max_num_steps

@@ -34,6 +34,11 @@ class Build:
         return bool(self.output.get("duplicate"))
 
     @property
+    def creates(self) -> bool:
+        """Say whether it is a deploy build; the tag of one names its action."""
+        return any("-deploy-" in tag for tag in self.tags)
+
+    @property
     def is_live(self) -> bool:
         """Say whether it may still create something."""
         return self.status in LIVE

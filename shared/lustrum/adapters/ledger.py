@@ -44,6 +44,9 @@ class Ledger(Protocol):
     def append_event(self, run_id: str, event_id: str, event: Mapping[str, Any]) -> bool:
         """Keep an event; False if one of that id was kept before."""
 
+    def forget_event(self, run_id: str, event_id: str) -> None:
+        """Take an event back, so that it can be kept again; one that is not there is fine."""
+
     def events(self, run_id: str) -> list[dict[str, Any]]:
         """Return the events of a run, oldest first."""
 
@@ -133,6 +136,10 @@ class FirestoreLedger:
         except AlreadyExists:
             return False
         return True
+
+    def forget_event(self, run_id: str, event_id: str) -> None:
+        """Take an event back, so that it can be kept again; one that is not there is fine."""
+        self._runs.document(run_id).collection("events").document(_safe(event_id)).delete()
 
     def events(self, run_id: str) -> list[dict[str, Any]]:
         """Return the events of a run, oldest first."""

@@ -94,6 +94,8 @@ def _place(services: Services, call: Mapping[str, Any]) -> Answer:
 
     def edit(run: Run) -> Run:
         check_live(run, call.get("execution"), now)
+        if run.state == State.PROVISIONING and run.placement is not None:
+            return run  # the same call, still running when it was repeated
         if slot is None:
             advance(run, State.QUEUED, now, f"every network slot of {region} is taken")
             return run
@@ -144,7 +146,7 @@ def _give_up(services: Services, run: Run, failure: Failure, why: str) -> Answer
 
 def _enter(services: Services, call: Mapping[str, Any]) -> Answer:
     """Go to a state of a living run."""
-    now, to = services.now(), State(str(call["state"]))
+    now, to = services.now(), _state(call)
 
     def edit(run: Run) -> Answer:
         check_live(run, call.get("execution"), now)
@@ -161,7 +163,11 @@ def _failed(services: Services, call: Mapping[str, Any]) -> Answer:
     failure, sentence = _classify(services, run, call)
 
     def edit(run: Run) -> Answer:
-        before = add_mishap(run, failure, sentence, now)
+        check_live(run, call.get("execution"), now)
+        if _is_told(run, failure):  # the answer was lost: the same failure does not count twice
+            before = run.times(failure) - 1
+        else:
+            before = add_mishap(run, failure, sentence, now)
         wanted = reaction(failure, before)
         if wanted is Reaction.NEXT_REGION and run.placement is not None:
             region = names.region_of(run.placement.zone)
@@ -179,6 +185,26 @@ def _failed(services: Services, call: Mapping[str, Any]) -> Answer:
         return {"next": wanted, "failure": failure, "why": sentence}
 
     return services.ledger.change(run.run_id, edit)
+
+
+def _is_told(run: Run, failure: Failure) -> bool:
+    """Say whether the newest mishap is this failure of the present stay in the present state."""
+    last = run.mishaps[-1] if run.mishaps else None
+    return (
+        last is not None
+        and last.failure == failure
+        and last.state == run.state
+        and last.at >= run.history[-1].at
+    )
+
+
+def _state(call: Mapping[str, Any]) -> State:
+    try:
+        return State(str(call["state"]))
+    except (KeyError, ValueError):
+        raise ServiceError(
+            Failure.CONFIG, f"state: {call.get('state')!r}; must be one of {', '.join(State)}"
+        ) from None
 
 
 def _classify(services: Services, run: Run, call: Mapping[str, Any]) -> tuple[Failure, str]:
@@ -215,10 +241,16 @@ def _text(error: Any) -> str:
 
 def _hand_over(services: Services, call: Mapping[str, Any]) -> Answer:
     """Note why the run ends, then ensure its final teardown."""
+    now = services.now()
 
     def edit(run: Run) -> Run:
         if call.get("why") and not run.is_over:
-            conclude(run, named(call.get("failure")), str(call["why"]))
+            failure = named(call.get("failure"))
+            if failure is None and run.cancel is not None:
+                failure = Failure.CANCELLED
+            elif failure is None and now >= run.deadline_at:
+                failure = Failure.DEADLINE
+            conclude(run, failure, str(call["why"]))
         return run
 
     run = services.ledger.change(call["run_id"], edit)
@@ -254,6 +286,9 @@ def _claim_teardown(services: Services, call: Mapping[str, Any]) -> Answer:
         if run.is_over:
             raise Refused("over", f"{run.run_id} is {run.state}")
         held = run.teardown
+        if not final and run.placement is None and held is None:
+            # Asked for while the one before it was closing: the zone is left already.
+            raise Refused("over", f"{run.run_id} holds no zone")
         if (
             held is not None
             and held.execution != execution
@@ -290,7 +325,7 @@ def _teardown_step(services: Services, call: Mapping[str, Any]) -> Answer:
             if text not in run.teardown.problems:
                 run.teardown.problems = [*run.teardown.problems[-50:], text]
         if call.get("state"):
-            advance(run, State(str(call["state"])), now)
+            advance(run, _state(call), now)
         return {"state": run.state}
 
     return services.ledger.change(call["run_id"], edit)

@@ -16,14 +16,15 @@ def build_failure(services: Services, run: Run, error: str) -> tuple[Failure, st
     """
     assert run.placement is not None, "a build belongs to a zone attempt"
     tag = names.build_tag(run.run_id, "deploy", run.placement.zone_attempt)
-    builds = services.builds.tagged(tag)
+    builds = [one for one in services.builds.tagged(tag) if not one.is_duplicate]
     if not builds:
         return classify_text(error, Failure.BUILD_ERROR), error or "the build was never started"
     build = next((one for one in builds if one.output), builds[0])
     failure = named(build.output.get("class"))
     if failure is not None:
         return failure, shorten(str(build.output.get("message") or failure))
-    if build.status in ("TIMEOUT", "EXPIRED"):
+    if build.is_live or build.status in ("TIMEOUT", "EXPIRED"):
+        # What a zone has is made in minutes; what takes hours is not coming.
         return Failure.STOCKOUT, f"the build reached its time limit ({build.status})"
     text = build.detail or error
     return classify_text(text, Failure.BUILD_ERROR), shorten(

@@ -6,8 +6,10 @@ from typing import Any
 
 from lustrum.cost import bill
 from lustrum.errors import ServiceError
-from lustrum.failures import Failure
+from lustrum.failures import Failure, classify_text
 from lustrum.run import (
+    Checkpoint,
+    Outcome,
     Run,
     State,
     advance,
@@ -18,6 +20,7 @@ from lustrum.run import (
 )
 from lustrum.services import Services
 from lustrum.steps.inventory import look_around
+from lustrum.steps.once import once
 
 Answer = dict[str, Any]
 
@@ -44,19 +47,25 @@ def close(services: Services, run: Run) -> Answer:
         if one.cancel is not None:
             conclude(one, Failure.CANCELLED, "cancelled on request")
         one.outcome = final_outcome(one)
-        conclude(one, None if one.outcome == "SUCCEEDED" else Failure.UNKNOWN, _sentence(one))
+        _explain(one)
         advance(one, State.CLOSED, now, one.reason)
         one.closed_at = now
         return True
 
-    first = services.ledger.change(run.run_id, edit)
+    services.ledger.change(run.run_id, edit)
+    return finish(services, services.ledger.load(run.run_id))
+
+
+def finish(services: Services, run: Run) -> Answer:
+    """Do what follows once a run is CLOSED: slot, report, one notification. Safe to repeat."""
     services.ledger.release_slot(run.run_id)
+    problem = _write_report(services, run) if run.report_uri is None else None
     run = services.ledger.load(run.run_id)
-    if not first:
-        return {"closed": True, "outcome": run.outcome}
-    problem = _write_report(services, run)
-    run = services.ledger.load(run.run_id)
-    services.publisher.notify({**summary(run, now), "report_problem": problem})
+    now = services.now()
+    once(
+        services, f"{run.run_id}-closed",
+        lambda: services.publisher.notify({**summary(run, now), "report_problem": problem}),
+    )  # fmt: skip
     return {"closed": True, "outcome": run.outcome, "report": run.report_uri}
 
 
@@ -70,6 +79,14 @@ def reopen(services: Services, run: Run) -> Answer:
         one.teardown = None
         one.placement = None
         one.job = None
+        one.full_since = None  # the next zone has a file system of its own
+        safe = one.safe_export  # what was not exported is gone with this one's
+        if safe is None:
+            one.checkpoint = None
+        elif one.checkpoint is None or one.checkpoint.step != safe.step:
+            one.checkpoint = Checkpoint(
+                step=safe.step, bytes=safe.bytes, files=safe.files, at=safe.started_at
+            )
 
     services.ledger.change(run.run_id, edit)
     return {"closed": False, "outcome": None}
@@ -88,12 +105,26 @@ def summary(run: Run, now: float) -> dict[str, Any]:
         "step": run.checkpoint.step if run.checkpoint else 0,
         "max_steps": run.plan.max_num_steps,
         "attempts": run.attempt,
-        "exported": run.export.uri if run.export and run.export.verified_at else None,
+        "exported": run.safe_export.uri if run.safe_export else None,
         "cost_usd_estimate": round(sum(dollars.values()), 2),
         "prices_dated": run.plan.prices_dated,
         "report": run.report_uri,
         "problems": run.teardown.problems if run.teardown else [],
     }
+
+
+def _explain(run: Run) -> None:
+    """Bring failure and reason in line with the outcome: the inventory of what is safe decides."""
+    if run.outcome is Outcome.SUCCEEDED:
+        run.failure, run.reason = None, f"{_sentence(run)} is saved"
+    elif run.failure is None:
+        # The training was fine, so it is the export that failed, or nothing ever said why.
+        problem = run.export.problem if run.export is not None else ""
+        run.failure = classify_text(problem)
+        run.reason = shorten(
+            f"{run.reason or _sentence(run)}; not exported: {problem or 'nothing was verified'}"
+        )
+    conclude(run, run.failure, _sentence(run))
 
 
 def _sentence(run: Run) -> str:

@@ -25,6 +25,7 @@ class Inventory:
     clusters: list[ClusterInfo] = field(default_factory=list)
     instances: list[Instance] = field(default_factory=list)
     builds: list[str] = field(default_factory=list)
+    deploys: list[str] = field(default_factory=list)  # those of the builds that create
     machines: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
 
@@ -62,7 +63,11 @@ def look_around(services: Services, run_id: str) -> Inventory:
     except ServiceError as error:
         found.unknown.append(f"Lustre: {error}")
     try:
-        found.builds = [one.build_id for one in services.builds.tagged(run_id) if one.is_live]
+        for build in services.builds.tagged(run_id):
+            if build.is_live:
+                found.builds.append(build.build_id)
+                if build.creates:
+                    found.deploys.append(build.build_id)
     except ServiceError as error:
         found.unknown.append(f"builds: {error}")
     try:
@@ -110,9 +115,14 @@ def take_inventory(services: Services, run_id: str, execution: str, sweep: bool)
 
 def delete_left(services: Services, found: Inventory) -> list[str]:
     """Begin to delete clusters and instances by name; a thing being created is deleted by a
-    later round.
+    later round. A deploy build that began late is cancelled: it would go on creating.
     """
     problems = []
+    for build in found.deploys:
+        try:
+            services.builds.cancel(build)
+        except ServiceError as error:
+            problems.append(f"build {build}: {shorten(str(error), 200)}")
     for cluster in found.clusters:
         try:
             services.gke.delete(cluster)

@@ -12,6 +12,8 @@ from typing import Any
 from lustrum import manifest, names, task
 from lustrum.adapters.kubernetes import Kubernetes
 from lustrum.adapters.ray_jobs import RayJobs
+from lustrum.checkpoints import MANIFEST, export_shortfall
+from lustrum.checkpoints import Checkpoint as Seen
 from lustrum.errors import NotFound, ServiceError
 from lustrum.failures import Failure
 from lustrum.progress import absorb, log_events
@@ -26,7 +28,7 @@ from lustrum.run import (
 from lustrum.services import Services
 
 EXPORT_TRIES = 5  # of an export that is not required
-MANIFEST_FILES = 1  # the manifest itself is exported too
+LISTINGS = 3  # of the checkpoints, when one fails
 Answer = dict[str, Any]
 
 
@@ -41,8 +43,11 @@ def stop_ray_job(services: Services, run_id: str, execution: str) -> Answer:
     problems: list[str] = []
     assert run.teardown is not None
     if run.teardown.final and run.execution is not None:
-        services.workflows.cancel(run.execution)
-    building = _cancel_builds(services, run)
+        try:
+            services.workflows.cancel(run.execution)
+        except ServiceError as error:  # it can create nothing any more: every step refuses it
+            problems.append(shorten(str(error), 200))
+    building = _cancel_builds(services, run, problems)
     try:
         ray = services.ray(services.kubernetes(run_id), run_id)
         stopped = _stop_jobs(services, ray, run, problems)
@@ -86,27 +91,33 @@ def export_checkpoints(services: Services, run_id: str, execution: str) -> Answe
         return _exported(None, "the cancel asked for no export")
     if run.placement is None:
         return _exported(None, "nothing was ever created")
-    newest = _newest_checkpoint(services, run)
+    try:
+        newest = _newest_checkpoint(services, run)
+    except ServiceError as error:  # the listing is on its way
+        return {"done": False, "verified": None, "why": str(error)}
     if newest is None:
         return _exported(None, "there is no complete checkpoint")
     if run.export is not None and run.export.step == newest.step and run.export.verified_at:
         return _exported(newest.step, "")
-    if now >= run.hard_deadline_at:
-        return _exported(None, "the hard deadline has passed")
     try:
         return _export(services, run, newest, now)
-    except NotFound as error:
-        return _exported(None, f"the file system is gone: {error}")
     except ServiceError as error:
-        return _try_again(services, run, shorten(str(error), 300))
+        if isinstance(error, NotFound) and _file_system_is_gone(services, run_id):
+            return _exported(None, f"the file system is gone: {error}")
+        if now >= run.hard_deadline_at:
+            return _exported(None, f"the hard deadline has passed: {error}")
+        return _try_again(services, run, newest, shorten(str(error), 300))
 
 
 def close_run(services: Services, run_id: str, execution: str) -> Answer:
     """End the run: report, CLOSED, notification; or, after a teardown that is not final, give
     the slot back.
     """
-    from lustrum.steps.closing import close, reopen
+    from lustrum.steps.closing import close, finish, reopen
 
+    run = services.ledger.load(run_id)
+    if run.is_over and run.teardown is not None and run.teardown.execution == execution:
+        return finish(services, run)  # the answer was lost, or the report's bucket was away
     run = _owned(services, run_id, execution)
     assert run.teardown is not None
     ends = run.teardown.final or run.cancel is not None or services.now() >= run.deadline_at
@@ -124,13 +135,20 @@ def _owned(services: Services, run_id: str, execution: str) -> Run:
     return run
 
 
-def _cancel_builds(services: Services, run: Run) -> list[str]:
-    """Cancel the deploy builds and return those that are still alive."""
+def _cancel_builds(services: Services, run: Run, problems: list[str]) -> list[str]:
+    """Cancel the deploy builds and return those that are still alive.
+
+    Trouble with Cloud Build must not keep the job from being stopped; the sweep of the inventory
+    cancels what is missed here.
+    """
     alive = []
-    for build in services.builds.tagged(run.run_id):
-        if build.is_live and any("-deploy-" in tag for tag in build.tags):
-            services.builds.cancel(build.build_id)
-            alive.append(build.build_id)
+    try:
+        for build in services.builds.tagged(run.run_id):
+            if build.is_live and build.creates:
+                alive.append(build.build_id)
+                services.builds.cancel(build.build_id)
+    except ServiceError as error:
+        problems.append(f"builds: {shorten(str(error), 200)}")
     return alive
 
 
@@ -198,16 +216,20 @@ def _newest_checkpoint(services: Services, run: Run) -> Checkpoint | None:
         return None  # nothing was ever trained
     try:
         ray = services.ray(services.kubernetes(run.run_id), run.run_id)
-        identity = names.list_id(run.run_id, f"t{run.zone_attempts}-a{run.attempt}")
-        job = ray.submit(
-            identity, task.entrypoint("list", task.list_spec(run)),
-            task.job_environment(run.plan), {"run_id": run.run_id},
-        )  # fmt: skip
-        if not job.is_over:
-            raise ServiceError(
-                Failure.INFRA_TRANSIENT, f"the listing {identity} is {job.status}", retryable=True
-            )
-        listed = task.read_listing(ray.logs(identity))
+        listed = None
+        for number in range(1, LISTINGS + 1):  # a listing that failed is repeated
+            identity = names.list_id(run.run_id, f"t{run.zone_attempts}-a{run.attempt}-{number}")
+            job = ray.submit(
+                identity, task.entrypoint("list", task.list_spec(run)),
+                task.job_environment(run.plan), {"run_id": run.run_id},
+            )  # fmt: skip
+            if not job.is_over:
+                raise ServiceError(
+                    Failure.INFRA_TRANSIENT, f"listing {identity} is {job.status}", retryable=True
+                )
+            listed = task.read_listing(ray.logs(identity))
+            if listed is not None:
+                break
     except NotFound:
         return known
     except ServiceError as error:
@@ -238,57 +260,80 @@ def _listing_may_come(services: Services, run: Run) -> bool:
 
 def _export(services: Services, run: Run, newest: Checkpoint, now: float) -> Answer:
     assert run.placement is not None
-    export = run.export
-    if export is None or export.step != newest.step or export.operation is None:
-        tries = export.tries if export is not None and export.step == newest.step else 0
-        uri = f"{run.plan.export_to}step_{newest.step}/"
-        folder = f"/runs/{run.run_id}/checkpoints/step_{newest.step}"
-        operation = services.lustre.export(run.placement.zone, run.run_id, folder, uri)
-        export = Export(
-            step=newest.step, uri=uri, operation=operation, started_at=now, tries=tries + 1,
-            bytes=newest.bytes, files=newest.files,
-        )  # fmt: skip
+    late = now >= run.hard_deadline_at
+    export = _present_export(run, newest, now)
+    if export.operation is None:
+        if late:
+            return _exported(None, f"the hard deadline has passed; {export.problem}")
+        export.tries += 1  # stored first: a try that is refused counts too
         _store(services, run, export)
-    assert export.operation is not None
+        folder = f"/runs/{run.run_id}/checkpoints/step_{newest.step}"
+        export.operation = services.lustre.export(
+            run.placement.zone, run.run_id, folder, export.uri
+        )
+        _store(services, run, export)
     transfer = services.lustre.transfer(export.operation)
     if not transfer.done:
+        if late:
+            return _exported(None, "the hard deadline has passed while it was being copied")
         return {"done": False, "verified": None, "why": f"{transfer.bytes} bytes copied"}
     problem = transfer.problem or _missing(services, export)
     if problem:
-        return _try_again(services, run, problem, export)
+        return _try_again(services, run, newest, problem)
     export.verified_at = services.now()
     export.problem = ""
     _store(services, run, export)
     return _exported(export.step, "")
 
 
+def _present_export(run: Run, newest: Checkpoint, now: float) -> Export:
+    """Return the export of this step that was begun, or a new one."""
+    if run.export is not None and run.export.step == newest.step:
+        return run.export.model_copy(update={"bytes": newest.bytes, "files": newest.files})
+    return Export(
+        step=newest.step, uri=f"{run.plan.export_to}step_{newest.step}/",
+        started_at=now, bytes=newest.bytes, files=newest.files,
+    )  # fmt: skip
+
+
 def _missing(services: Services, export: Export) -> str:
     """Compare the destination with the manifest: an operation's own word is not enough."""
-    found = services.storage.list(export.uri)
-    size = sum(one.size for one in found)
-    if len(found) < max(export.files, 1) or size < export.bytes:
-        return (
-            f"{export.uri} holds {len(found)} objects and {size} bytes, "
-            f"step_{export.step} has {export.files} files and {export.bytes} bytes"
-        )
-    return ""
+    found = {
+        one.uri.removeprefix(export.uri): one.size for one in services.storage.list(export.uri)
+    }
+    try:
+        manifest_text = services.storage.read(export.uri + MANIFEST).decode(errors="replace")
+    except NotFound:
+        manifest_text = None
+    seen = Seen(export.step, export.files, export.bytes, None, complete=True)
+    shortfall = export_shortfall(seen, found, manifest_text)
+    return f"{export.uri}: {shortfall}" if shortfall else ""
 
 
-def _try_again(services: Services, run: Run, problem: str, export: Export | None = None) -> Answer:
-    export = export or run.export
-    tries = export.tries if export is not None else 1
-    if export is not None:
-        export.problem = shorten(problem)
-        export.operation = None  # the next try begins a new one; what is copied is skipped
-        _store(services, run, export)
-    if not run.plan.export_required and tries >= EXPORT_TRIES:
-        return _exported(None, f"given up after {tries} tries: {problem}")
+def _try_again(services: Services, run: Run, newest: Checkpoint, problem: str) -> Answer:
+    """Note the problem; the next try begins a new operation, which skips what is copied."""
+    export = _present_export(services.ledger.load(run.run_id), newest, services.now())
+    export.problem = shorten(problem)
+    export.operation = None
+    _store(services, run, export)
+    if not run.plan.export_required and export.tries >= EXPORT_TRIES:
+        return _exported(None, f"given up after {export.tries} tries: {problem}")
     return {"done": False, "verified": None, "why": problem}
+
+
+def _file_system_is_gone(services: Services, run_id: str) -> bool:
+    """Say whether the instance is seen to be gone: a 404 may also be a bucket's or an
+    operation's.
+    """
+    found = services.lustre.list()
+    return not found.unreachable and all(one.name != run_id for one in found.instances)
 
 
 def _store(services: Services, run: Run, export: Export) -> None:
     def edit(one: Run) -> None:
-        one.export = export
+        if one.export is not None and one.export.verified_at and one.export.step != export.step:
+            one.secured = one.export  # what is safe already is not forgotten for a new try
+        one.export = export.model_copy()
 
     services.ledger.change(run.run_id, edit)
 

@@ -240,18 +240,18 @@ def _resume_source(services: Services, run: Run) -> str | None:
     """Return the bucket folder of the step to begin with: this run's own export, or
     resume_from.
     """
-    if run.export is not None and run.export.verified_at is not None:
-        return run.export.uri
+    if run.safe_export is not None:
+        return run.safe_export.uri
     wanted = run.plan.resume_from
     if wanted is None:
         return None
     if names.is_run_id(wanted):
         earlier = services.ledger.load(wanted)
-        if earlier.export is None or earlier.export.verified_at is None:
+        if earlier.safe_export is None:
             raise ServiceError(
                 Failure.CONFIG, f"checkpoints.resume_from: {wanted} has no verified export"
             )
-        return earlier.export.uri
+        return earlier.safe_export.uri
     uris = [one.uri for one in services.storage.list(wanted)]
     return task.newest_step_folder(uris, wanted)
 
