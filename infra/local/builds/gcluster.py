@@ -18,7 +18,6 @@ from infra.local.builds.blueprint import Invalid, expand
 from infra.local.builds.deployment import Broken, Faults, deploy, destroy
 from infra.local.builds.gcloud import split
 
-VERSION = "v1.95.0"
 ARTIFACT = ".ghpc/artifacts/expanded_blueprint.yaml"
 
 
@@ -85,16 +84,10 @@ def _approved(flags: dict[str, str]) -> None:
 
 def main(argv: Sequence[str]) -> int:
     """Run one command; return the exit code."""
-    if list(argv) == ["--version"]:
-        print(f"gcluster version {VERSION} (stand-in)")
-        return 0
     bare = {"--auto-approve", "--robust", "--no-color"}
     places, flags = split([f"{word}=true" if word in bare else word for word in argv])
     try:
         match places[:1]:
-            case ["telemetry"]:
-                print(f"Telemetry has been turned {places[1]}.")
-                return 0
             case ["create"]:
                 return _create(places[1:], flags)
             case ["deploy"]:

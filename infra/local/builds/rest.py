@@ -4,13 +4,13 @@ often.
 
 from __future__ import annotations
 
+import http.client
 import json
 import os
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import quote as quoted
+from urllib.parse import urlencode, urlsplit
 
 SECONDS = 30.0  # of one call
 
@@ -46,22 +46,25 @@ def raw(
     query: Mapping[str, str] | None = None,
 ) -> bytes:
     """Send one request and return the body. Raises Refused."""
+    parts = urlsplit(url)
+    path = parts.path + ("?" + parts.query if parts.query else "")
     if query:
-        url += "?" + urllib.parse.urlencode(query)
+        path += ("&" if parts.query else "?") + urlencode(query)
     headers = {"Content-Type": content_type, "Authorization": "Bearer local"}
-    request = urllib.request.Request(url, data=content, method=method, headers=headers)
-    # No proxy of the environment: everything is on loopback.
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+    # http.client: no proxy of the environment, and half the time of urllib.request to import.
+    connection = http.client.HTTPConnection(parts.netloc, timeout=SECONDS)
     try:
-        with opener.open(request, timeout=SECONDS) as answer:
-            return bytes(answer.read())
-    except urllib.error.HTTPError as error:
-        code, text = _problem(error.read())
-        raise Refused(error.code, code, text) from None
-    except (urllib.error.URLError, TimeoutError, ConnectionError) as error:
-        raise Refused(
-            503, "UNAVAILABLE", f"dial tcp: connection refused or lost: {error}"
-        ) from None
+        connection.request(method, path, body=content, headers=headers)
+        answer = connection.getresponse()
+        body = answer.read()
+    except (OSError, http.client.HTTPException) as error:
+        raise Refused(503, "UNAVAILABLE", f"dial tcp: connection refused: {error}") from None
+    finally:
+        connection.close()
+    if answer.status >= 400:
+        code, text = _problem(body)
+        raise Refused(answer.status, code, text)
+    return body
 
 
 def call(
@@ -79,7 +82,7 @@ def call(
 
 def quote(name: str) -> str:
     """Return an object's name as one part of a path."""
-    return urllib.parse.quote(name, safe="")
+    return quoted(name, safe="")
 
 
 def _problem(body: bytes) -> tuple[str, str]:
