@@ -336,7 +336,7 @@ class TestB1:
     def test_b1_26_missing_environment_variable_is_null(self) -> None:
         assert evaluate('sys.get_env("NOT_SET")') is None
         assert evaluate('sys.get_env("NOT_SET", "other")') == "other"
-        assert result('- give: {return: \'${sys.get_env("A")}\'}', env={"A": "b"}) == "b"
+        assert result("- give: {return: '${sys.get_env(\"A\")}'}", env={"A": "b"}) == "b"
 
     def test_b1_27_keys_are_the_keys_only(self) -> None:
         source = """

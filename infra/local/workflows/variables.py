@@ -26,7 +26,7 @@ def assigned(steps: list[Step]) -> Iterator[str]:
 def _assigned_by(body: Body | None) -> Iterator[str]:
     match body:
         case Assign(items):
-            yield from (target.name for target, _ in items)
+            yield from (target.name for target, _ in items if not target.path)
         case Call(_, _, result) if result is not None:
             yield result.name
         case Switch(cases):

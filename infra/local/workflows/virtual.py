@@ -43,8 +43,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._clock = _Selector()
         super().__init__(self._clock)
         self._epoch = epoch
-        # Timers closer together than this run in one go; keep it far below any real interval.
-        self._clock_resolution = 1e-9
+        # Timers closer together than this run in one go. It must exceed the spacing of doubles
+        # at any time reached (4e-9 after a year), or a timer that is due never becomes ready.
+        self._clock_resolution = 1e-6
 
     def time(self) -> float:
         return self._clock.time
