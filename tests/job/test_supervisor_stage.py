@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from lustrum.job import supervisor
+
 from .conftest import RUN, Head
 from .google import Google
 
@@ -280,3 +282,14 @@ class TestPrune:
         head.checkpoint("step_2", 2)
         head.run("prune", keep=0)
         assert json.loads((head.checkpoints / "step_2/training_info.json").read_text())
+
+
+class TestRemove:
+    def test_remove_interrupted_leaves_nothing_that_looks_like_a_step(
+        self, head: Head, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        step = head.checkpoint("step_2", 2)  # no manifest: half of it would count as complete
+        monkeypatch.setattr(supervisor.shutil, "rmtree", lambda *_, **__: None)
+        supervisor.remove(str(step))
+        assert os.listdir(head.checkpoints) == ["pruned_step_2"]
+        assert supervisor.all_steps(str(head.checkpoints)) == []

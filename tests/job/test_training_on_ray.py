@@ -38,7 +38,7 @@ class Cluster:
 
     def __init__(self) -> None:
         # A short path: Ray's sockets live in it, and their names are limited to 107 bytes.
-        self.folder = Path(tempfile.mkdtemp(prefix="lr", dir="/tmp"))
+        self.folder = Path(tempfile.mkdtemp(prefix="ljob-", dir="/tmp"))
         self.address = f"127.0.0.1:{free_port()}"
         self.dashboard = f"http://127.0.0.1:{free_port()}"
         self._nodes: list[subprocess.Popen[bytes]] = []
