@@ -11,5 +11,7 @@ from lustrum.steps.cluster import delete_ray_cluster as step
 def delete_ray_cluster(request: flask.Request) -> Reply:
     """Answer a workflow's call."""
     return answer_call(
-        "delete_ray_cluster", request, lambda call: step(services(), call["run_id"])
+        "delete_ray_cluster",
+        request,
+        lambda call: step(services(), call["run_id"], call["execution"]),
     )

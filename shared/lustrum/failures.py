@@ -111,7 +111,7 @@ def reaction(failure: Failure, times_before: int) -> Reaction:
 _TEXTS: tuple[tuple[re.Pattern[str], Failure], ...] = tuple(
     (re.compile(pattern, re.IGNORECASE), failure)
     for pattern, failure in (
-        (r"is the mgs running|mount\.lustre|lnet|lustre.*(timed out|i/o error)",
+        (r"is the mgs running|mount\.lustre|\blnet\b|lustre.*(timed out|i/o error)",
          Failure.LUSTRE_NETWORK),
         (r"persistentvolumeclaim .*not found|unbound.*persistentvolumeclaim",
          Failure.LUSTRE_CONFIG),
@@ -120,7 +120,8 @@ _TEXTS: tuple[tuple[re.Pattern[str], Failure], ...] = tuple(
         (r"zone_resource_pool_exhausted|gce_stockout|insufficient_capacity|resource_availability"
          r"|out of resources|does not have enough resources", Failure.STOCKOUT),
         (r"imagepullbackoff|errimagepull|invalidimagename|manifest unknown", Failure.IMAGE_ERROR),
-        (r"preempt", Failure.PREEMPTED),
+        # not the scheduler's "Preemption is not helpful", "No preemption victims"
+        (r"preempted|preempting|instances\.preempt", Failure.PREEMPTED),
         (r"invalidraycluster|strict decoding error|unknown field", Failure.CONFIG),
         (r"permission[ _]denied|forbidden|unauthorized|\b40[13]\b", Failure.ACCESS),
         (r"job_supervisor_actor_unschedulable|no available agent|connection (refused|reset)"

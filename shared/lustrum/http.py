@@ -86,7 +86,7 @@ def read_call(body: bytes) -> dict[str, Any]:
         raise ServiceError(Failure.CONFIG, f"body: {len(body)} bytes; at most {MAX_BODY}")
     try:
         call = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ServiceError(Failure.CONFIG, f"body: is not JSON: {error}") from None
     if not isinstance(call, dict):
         raise ServiceError(Failure.CONFIG, "body: must be a JSON object")
@@ -95,8 +95,9 @@ def read_call(body: bytes) -> dict[str, Any]:
         raise ServiceError(
             Failure.CONFIG, f"run_id: {shorten(repr(run_id), 80)}; must be rl- and 10 hex digits"
         )
-    if not isinstance(call.get("execution", ""), str):
-        raise ServiceError(Failure.CONFIG, "execution: must be the name of an execution")
+    execution = call.get("execution")
+    if not isinstance(execution, str) or not execution:
+        raise ServiceError(Failure.CONFIG, "execution: must be the name of the calling execution")
     return call
 
 

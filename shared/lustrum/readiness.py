@@ -16,8 +16,13 @@ Object = Mapping[str, Any]
 
 # What ends a wait at once: waiting longer does not mend it.
 FATAL = frozenset(
-    {Failure.IMAGE_ERROR, Failure.LUSTRE_NETWORK, Failure.LUSTRE_CONFIG, Failure.CONFIG}
-)
+    {
+        Failure.IMAGE_ERROR, Failure.LUSTRE_NETWORK, Failure.LUSTRE_CONFIG, Failure.CONFIG,
+        Failure.QUOTA,
+    }
+)  # fmt: skip
+# What the scheduler says of pods that wait ("Preemption is not helpful for scheduling").
+_WAITING = frozenset({"FailedScheduling", "NotTriggerScaleUp", "TriggeredScaleUp"})
 _LOST = ("preempt", "nodeshutdown", "node shutdown", "terminated by spot", "shutting down")
 _GONE = ("nodenotready", "node is not ready", "nodelost", "deletingnode", "removingnode")
 _IMAGE_TROUBLE = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName"})
@@ -56,12 +61,15 @@ def lost_nodes(
     gone = False
     for pod in pods:
         status = pod.get("status") or {}
+        ended = _ended(status)
+        if ended is not None and ended < since:
+            continue  # a pod that an earlier loss left behind
         text = f"{status.get('reason', '')} {status.get('message', '')}".lower()
         if any(word in text for word in _LOST):
             return Failure.PREEMPTED
         gone = gone or any(word in text for word in _GONE)
     for event in events:
-        if _moment(event) < since:
+        if _moment(event) < since or event.get("reason") in _WAITING:
             continue
         text = f"{event.get('reason', '')} {event.get('message', '')}".lower()
         about = event.get("involvedObject") or {}
@@ -103,9 +111,23 @@ def _is_ours(event: Object, run_id: str) -> bool:
     return str((event.get("involvedObject") or {}).get("name", "")).startswith(run_id)
 
 
+def _ended(status: Object) -> float | None:
+    """Return when a pod's newest container ended, None while one runs or nothing is known."""
+    moments = []
+    for container in status.get("containerStatuses") or []:
+        ended = (container.get("state") or {}).get("terminated")
+        if not ended:
+            return None
+        moments.append(_epoch(ended.get("finishedAt")))
+    return max(moments, default=None)
+
+
 def _moment(event: Object) -> float:
     text = event.get("lastTimestamp") or event.get("eventTime")
-    text = text or (event.get("metadata") or {}).get("creationTimestamp")
+    return _epoch(text or (event.get("metadata") or {}).get("creationTimestamp"))
+
+
+def _epoch(text: object) -> float:
     if not text:
         return 0.0
     try:

@@ -255,6 +255,18 @@ def check_live(run: Run, execution: str | None, now: float) -> None:
         raise Refused("deadline", f"{run.run_id} is past its deadline")
 
 
+def check_owned(run: Run, execution: str) -> None:
+    """Refuse whatever a teardown wants to do when the run is not, or no longer, its own.
+
+    Raises:
+        Refused: over, or torn down by another execution, or by none.
+    """
+    if run.is_over:
+        raise Refused("over", f"{run.run_id} is {run.state}")
+    if run.teardown is None or run.teardown.execution != execution:
+        raise Refused("lost", f"the teardown of {run.run_id} belongs to another execution")
+
+
 def advance(run: Run, to: State, now: float, note: str = "") -> None:
     """Move a run to another state, in place.
 

@@ -12,7 +12,7 @@ from lustrum.adapters.kubernetes import Kubernetes
 from lustrum.errors import NotFound, ServiceError
 from lustrum.failures import Failure
 from lustrum.readiness import FATAL, cluster_is_ready, trouble
-from lustrum.run import Run, State, check_live, start_usage
+from lustrum.run import Run, State, check_live, check_owned, start_usage
 from lustrum.services import Services
 
 CLOCK_SKEW = 120.0  # seconds between our clock and the cluster's
@@ -47,19 +47,25 @@ def apply_ray_cluster(
         if bool(tokens[1]) != run.wandb:
             services.ledger.change(run_id, lambda one: setattr(one, "wandb", bool(tokens[1])))
         cluster = _ensure_cluster(cluster_api, run, workers)
+        if cluster is None:
+            return _not_ready("the RayCluster's spec changed: it is made anew")
+        return _look(services, cluster_api, run, cluster, workers)
     except NotFound as error:  # the cluster, its claim or the RayCluster kind is not there yet
         return _not_ready(str(error))
     except ServiceError as error:
-        if error.retryable:
-            return _not_ready(str(error))
-        return _not_ready(str(error), error.failure)
-    if cluster is None:
-        return _not_ready("the RayCluster's spec changed: it is made anew")
-    return _look(services, cluster_api, run, cluster, workers)
+        why = str(error)
+        for secret in filter(None, tokens):  # an API may quote what it refuses
+            why = why.replace(secret, "***")
+        return _not_ready(why, None if error.retryable else error.failure)
 
 
-def delete_ray_cluster(services: Services, run_id: str) -> Answer:
-    """Delete the RayCluster and say whether it and its pods are gone."""
+def delete_ray_cluster(services: Services, run_id: str, execution: str) -> Answer:
+    """Delete the RayCluster and say whether it and its pods are gone.
+
+    Raises:
+        Refused: the run's teardown is another's: what it deletes may be the next zone's.
+    """
+    check_owned(services.ledger.load(run_id), execution)
     try:
         kubernetes = services.kubernetes(run_id)
         kubernetes.delete("RayCluster", run_id)

@@ -16,6 +16,7 @@ from lustrum.events import BuildNotice, Event, JobEvent, decode_event, decode_pu
 from lustrum.progress import absorb
 from lustrum.run import Run, State
 from lustrum.services import Services
+from lustrum.steps.once import once
 
 Answer = dict[str, Any]
 _JOB_RINGS = frozenset({"job.completed", "job.stalled"})
@@ -47,11 +48,11 @@ def react(services: Services, event: Event) -> Answer:
         run = services.ledger.load(run_id)
     except NotFound:
         return {"status": "ignored", "why": f"there is no run {run_id}"}
-    if not services.ledger.append_event(run_id, event.event_id, event.model_dump(mode="json")):
-        if run.is_over:
-            return {"status": "duplicate"}
-    elif isinstance(event, Incident):
+    new = services.ledger.append_event(run_id, event.event_id, event.model_dump(mode="json"))
+    if isinstance(event, Incident):
         _act(services, run, event)
+    if not new and run.is_over:
+        return {"status": "duplicate"}
     if run.is_over:
         return {"status": "late", "why": f"{run_id} is {run.state}"}
     if isinstance(event, JobEvent):
@@ -97,6 +98,12 @@ def _act(services: Services, run: Run, incident: Incident) -> None:
         services.ledger.change(run.run_id, edit)
     if incident.state != "open":
         return
+    # What was done is marked apart from what was kept: a delivery that failed in between is
+    # repeated, and acts then.
+    once(services, f"{run.run_id}-{incident.event_id}", lambda: _follow(services, run, incident))
+
+
+def _follow(services: Services, run: Run, incident: Incident) -> None:
     if incident.action is AlertAction.PRUNE:
         _prune(services, run, incident)
     services.publisher.notify(
@@ -129,17 +136,17 @@ def _prune(services: Services, run: Run, incident: Incident) -> None:
 def _incident_of_nobody(services: Services, incident: Incident) -> Answer:
     if incident.state == "test":
         return {"status": "test", "why": "the console's test notification: received"}
-    if incident.state == "open" and services.ledger.append_event(
-        "alerts", incident.event_id, incident.model_dump(mode="json")
-    ):
-        services.publisher.notify(
-            {
-                "kind": "alert",
-                "run_id": None,
-                "policy": incident.policy,
-                "summary": incident.summary,
-            }
-        )
+    if incident.state == "open":
+        told = {
+            "kind": "alert",
+            "run_id": None,
+            "policy": incident.policy,
+            "summary": incident.summary,
+        }
+        once(
+            services, incident.event_id, lambda: services.publisher.notify(told),
+            shelf="alerts", record=incident.model_dump(mode="json"),
+        )  # fmt: skip
     return {"status": "kept", "rung": False}
 
 
@@ -148,7 +155,10 @@ def _bury(services: Services, error: MalformedEvent, body: bytes) -> Answer:
     answer = {
         "kind": "event.rejected", "run_id": None, "field": error.field, "reason": error.reason,
     }  # fmt: skip
-    if services.ledger.append_event("rejected", "event-" + identity, answer):
+
+    def tell() -> None:
         services.publisher.bury(error.raw or body, {"field": error.field, "reason": error.reason})
         services.publisher.notify(answer)
+
+    once(services, "event-" + identity, tell, shelf="rejected", record=answer)
     return {"status": "rejected", "field": error.field, "reason": error.reason}

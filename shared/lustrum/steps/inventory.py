@@ -12,7 +12,7 @@ from lustrum.adapters.gke import ClusterInfo
 from lustrum.adapters.lustre import Instance
 from lustrum.errors import ServiceError
 from lustrum.names import LABEL_RUN
-from lustrum.run import Refused, Run, end_usage, shorten
+from lustrum.run import Run, check_owned, end_usage, shorten
 from lustrum.services import Services
 
 Answer = dict[str, Any]
@@ -87,8 +87,7 @@ def take_inventory(services: Services, run_id: str, execution: str, sweep: bool)
     """
     now = services.now()
     run = services.ledger.load(run_id)
-    if run.teardown is None or run.teardown.execution != execution:
-        raise Refused("lost", f"the teardown of {run_id} belongs to another execution")
+    check_owned(run, execution)
     found = look_around(services, run_id)
     problems = delete_left(services, found) if sweep else []
 

@@ -16,7 +16,8 @@ from lustrum.names import LABEL_EXPIRES, LABEL_OWNER, LABEL_RUN
 from lustrum.run import Run, State, conclude, shorten
 from lustrum.services import Services
 from lustrum.steps.closing import close
-from lustrum.steps.inventory import Inventory, delete_left, look_around
+from lustrum.steps.inventory import delete_left, look_around
+from lustrum.steps.once import once
 from lustrum.steps.requests import relabel
 
 PATIENCE = 1800.0  # seconds after the hard deadline before the reaper deletes by itself
@@ -67,12 +68,22 @@ def reap_runs(services: Services) -> Answer:
         acted += act
     _free_slots(services, problems)
     for thing in strangers:
-        if services.ledger.append_event("strangers", thing, {"thing": thing}):
-            services.publisher.notify({"kind": "stranger", "run_id": None, "thing": thing})
+        _tell_stranger(services, thing, problems)
     answer = {"acted": acted, "strangers": strangers, "problems": problems}
     if problems:
         raise ReapFailed(answer)
     return answer
+
+
+def _tell_stranger(services: Services, thing: str, problems: list[str]) -> None:
+    told = {"kind": "stranger", "run_id": None, "thing": thing}
+    try:
+        once(
+            services, thing, lambda: services.publisher.notify(told),
+            shelf="strangers", record={"thing": thing},
+        )  # fmt: skip
+    except Exception as error:  # the sweep was done; only the telling failed
+        problems.append(f"{thing}: {shorten(f'{type(error).__name__}: {error}', 200)}")
 
 
 def _look(services: Services, problems: list[str]) -> tuple[dict[str, Sighting], list[str]]:
@@ -133,9 +144,15 @@ def _reap_one(
     now = services.now()
     if run is None:
         return _reap_unrecorded(services, run_id, sighting, now)
+    acted = _end_or_mend(services, run, now)
     label = sighting.expires if sighting is not None else None
     if label is not None and abs(label - run.hard_deadline_at) > LABEL_SKEW and not run.teardown:
-        relabel(services, run)
+        relabel(services, run)  # last: what fails here must not keep a run alive
+    return acted
+
+
+def _end_or_mend(services: Services, run: Run, now: float) -> list[str]:
+    run_id = run.run_id
     if now >= run.hard_deadline_at + PATIENCE:
         return _delete_itself(services, run, now)
     if run.teardown is not None or run.cancel is not None or now >= run.deadline_at:
@@ -194,18 +211,27 @@ def _reap_unrecorded(
         if expires is None or now < expires + PATIENCE:
             return []  # unreadable, and its label says it may live
         known = None
+    if known is not None and not known.is_over:
+        return _reap_one(services, run_id, known, sighting)  # only the list could not be read
     if known is None and expires is not None and now < expires + PATIENCE:
         raise ServiceError(
             Failure.DEADLINE, f"is in no record, until its expiry kept: {sighting.things}"
         )
-    found: Inventory = look_around(services, run_id)
+    found = look_around(services, run_id)
+    if known is None:  # a name alone makes nothing ours
+        found.clusters = [one for one in found.clusters if _is_ours(one.labels)]
+        found.instances = [one for one in found.instances if _is_ours(one.labels)]
     problems = delete_left(services, found)
     what = "closed" if known is not None else "unknown to the ledger"
     raise ServiceError(
         Failure.DEADLINE,
-        f"{what}, yet there: {', '.join(found.left) or 'nothing now'}; being deleted"
-        + "".join(f"; {one}" for one in problems),
+        f"{what}, yet there: {', '.join(found.left) or 'nothing now'}; "
+        "clusters and instances are being deleted" + "".join(f"; {one}" for one in problems),
     )
+
+
+def _is_ours(labels: Any) -> bool:
+    return bool(labels.get(LABEL_OWNER) == "lustrum")
 
 
 def _past_deadline(run: Run) -> None:

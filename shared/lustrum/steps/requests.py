@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from lustrum import names
-from lustrum.errors import MalformedEvent, NotFound
+from lustrum.errors import MalformedEvent, NotFound, ServiceError
 from lustrum.events import Message, decode_push
-from lustrum.plan import make_plan, worst_cost
+from lustrum.plan import RunPlan, make_plan, worst_cost
 from lustrum.request import (
     BadRequest,
     CancelRequest,
@@ -17,6 +18,7 @@ from lustrum.request import (
 )
 from lustrum.run import Cancel, Moment, Refused, Run, State, shorten
 from lustrum.services import Services
+from lustrum.steps.once import once
 
 MAX_HOURS = 168.0
 Answer = dict[str, Any]
@@ -63,28 +65,19 @@ def start(services: Services, request: StartRequest, message: Message) -> Answer
         raise BadRequest("attributes", dict(message.attributes), str(error)) from None
     run_id = names.run_id(key)
     try:
-        known = services.ledger.load(run_id)
+        known, status = services.ledger.load(run_id), "duplicate"
     except NotFound:
-        made = _new_run(services, request, message, run_id, key)
-        if made is None:
-            return {"run_id": run_id, "status": "skipped"}
-        known = made
-        if services.ledger.create(known):
-            execution = _ensure_life(services, known)
-            services.publisher.notify(
-                {
-                    "kind": "run.requested",
-                    "run_id": run_id,
-                    "name": request.name,
-                    "worst_cost_usd": known.plan.worst_cost,
-                    "deadline_at": known.deadline_at,
-                }
-            )
-            return {"run_id": run_id, "status": "started", "execution": execution}
+        known = _new_run(services, request, message, run_id, key)
+        status = "started" if services.ledger.create(known) else "duplicate"
         known = services.ledger.load(run_id)
+    if known.state is State.REJECTED:
+        once(services, f"{run_id}-skipped", lambda: _tell_skipped(services, known))
+        return {"run_id": run_id, "status": "skipped"}
     if not known.is_over and known.execution is None and known.teardown is None:
-        _ensure_life(services, known)  # the first delivery died before it could
-    return {"run_id": run_id, "status": "duplicate", "state": known.state}
+        # Of deliveries at once only one starts it; if that one fails, the next delivery does.
+        once(services, f"{run_id}-life", lambda: _ensure_life(services, known))
+        once(services, f"{run_id}-requested", lambda: _tell_requested(services, known))
+    return {"run_id": run_id, "status": status, "state": known.state}
 
 
 def cancel(services: Services, request: CancelRequest, event_id: str) -> Answer:
@@ -97,20 +90,24 @@ def cancel(services: Services, request: CancelRequest, event_id: str) -> Answer:
         run.cancel = Cancel(at=now, export=request.export, event_id=event_id)
         return True
 
-    new = _known(services, request.run_id, edit)
+    _known(services, request.run_id, edit)
     run = services.ledger.load(request.run_id)
     if run.is_over:
         return {"run_id": run.run_id, "status": "over", "state": run.state}
     execution = services.workflows.ensure(
         services.settings.teardown_workflow, run.run_id, {"run_id": run.run_id, "final": True}
     )
-    if new:
-        services.publisher.notify({"kind": "run.cancelling", "run_id": run.run_id})
+    once(
+        services, f"{run.run_id}-cancelling",
+        lambda: services.publisher.notify({"kind": "run.cancelling", "run_id": run.run_id}),
+    )  # fmt: skip
     return {"run_id": run.run_id, "status": "cancelling", "execution": execution}
 
 
 def extend(services: Services, request: ExtendRequest, event_id: str) -> Answer:
     """Give a run more hours, once per message; the labels in the cloud follow."""
+    if not event_id:
+        raise BadRequest("message.messageId", "", "must be given, hours are added once per message")
     now = services.now()
 
     def edit(run: Run) -> bool:
@@ -141,14 +138,22 @@ def extend(services: Services, request: ExtendRequest, event_id: str) -> Answer:
         ]  # fmt: skip
         return True
 
-    if not _known(services, request.run_id, edit, "hours", request.hours):
-        return {"run_id": request.run_id, "status": "duplicate"}
+    new = _known(services, request.run_id, edit, "hours", request.hours)
     run = services.ledger.load(request.run_id)
-    relabel(services, run)
-    services.publisher.notify(
-        {"kind": "run.extended", "run_id": run.run_id, "deadline_at": run.deadline_at}
-    )
-    return {"run_id": run.run_id, "status": "extended", "deadline_at": run.deadline_at}
+    once(
+        services, f"{run.run_id}-extended-{event_id}",
+        lambda: services.publisher.notify(
+            {"kind": "run.extended", "run_id": run.run_id, "deadline_at": run.deadline_at}
+        ),
+    )  # fmt: skip
+    if new:
+        with suppress(ServiceError):  # the reaper repeats what fails here
+            relabel(services, run)
+    return {
+        "run_id": run.run_id,
+        "status": "extended" if new else "duplicate",
+        "deadline_at": run.deadline_at,
+    }
 
 
 def relabel(services: Services, run: Run) -> None:
@@ -175,37 +180,78 @@ def reject(
         "reason": shorten(reason),
         "message_id": identity,
     }
-    if services.ledger.append_event("rejected", identity, answer):
+
+    def tell() -> None:
         services.publisher.bury(data, {"field": field, "reason": reason, "message_id": identity})
         services.publisher.notify(answer)
+
+    once(services, identity, tell, shelf="rejected", record=answer)
     return {"status": "rejected", "field": field, "reason": answer["reason"]}
 
 
 def _new_run(
     services: Services, request: StartRequest, message: Message, run_id: str, key: str
-) -> Run | None:
+) -> Run:
+    """Return the record of a new run; REJECTED when the one before it still lives.
+
+    A skipped tick has a record too: delivered again when its predecessor is over, it stays
+    skipped.
+    """
     plan = make_plan(request, run_id, services.settings.export_bucket)
-    schedule = message.attributes.get("schedule")
-    if schedule and request.overlap == "skip":
-        alive = [run for run in services.ledger.unfinished() if run.schedule == schedule]
-        if alive:
-            if services.ledger.append_event("skipped", run_id, {"alive": alive[0].run_id}):
-                services.publisher.notify(
-                    {
-                        "kind": "run.skipped",
-                        "run_id": run_id,
-                        "schedule": schedule,
-                        "reason": f"{alive[0].run_id} of this schedule is still {alive[0].state}",
-                    }
-                )
-            return None
+    _check_resume(services, plan)
     now = services.now()
-    return Run(
-        run_id=run_id, key=key, message_id=message.message_id, schedule=schedule,
+    run = Run(
+        run_id=run_id, key=key, message_id=message.message_id,
+        schedule=message.attributes.get("schedule"),
         request=request, plan=plan, created_at=now,
         deadline_at=now + plan.hours * 3600, hard_deadline_at=now + plan.hard_hours * 3600,
         history=[Moment(state=State.REQUESTED, at=now)],
     )  # fmt: skip
+    if run.schedule and request.overlap == "skip":
+        alive = [one for one in services.ledger.unfinished() if one.schedule == run.schedule]
+        if alive:
+            run.state, run.closed_at = State.REJECTED, now
+            run.reason = f"{alive[0].run_id} of this schedule is still {alive[0].state}"
+    return run
+
+
+def _check_resume(services: Services, plan: RunPlan) -> None:
+    """Refuse a run that would find nothing to resume from only when it is already paid for."""
+    wanted = plan.resume_from
+    if wanted is None or not names.is_run_id(wanted):
+        return
+    field = "checkpoints.resume_from"
+    try:
+        earlier = services.ledger.load(wanted)
+    except NotFound:
+        raise BadRequest(field, wanted, "is not a run known here; see `lustrum list`") from None
+    if earlier.safe_export is None:
+        raise BadRequest(field, wanted, "has no verified export; give a gs:// folder instead")
+    if earlier.plan.model != plan.model:
+        raise BadRequest(field, wanted, f"trained {earlier.plan.model}, this is {plan.model}")
+
+
+def _tell_requested(services: Services, run: Run) -> None:
+    services.publisher.notify(
+        {
+            "kind": "run.requested",
+            "run_id": run.run_id,
+            "name": run.request.name,
+            "worst_cost_usd": run.plan.worst_cost,
+            "deadline_at": run.deadline_at,
+        }
+    )
+
+
+def _tell_skipped(services: Services, run: Run) -> None:
+    services.publisher.notify(
+        {
+            "kind": "run.skipped",
+            "run_id": run.run_id,
+            "schedule": run.schedule,
+            "reason": run.reason,
+        }
+    )
 
 
 def _ensure_life(services: Services, run: Run) -> str:

@@ -20,8 +20,8 @@ from lustrum.progress import absorb, log_events
 from lustrum.run import (
     Checkpoint,
     Export,
-    Refused,
     Run,
+    check_owned,
     end_usage,
     shorten,
 )
@@ -128,10 +128,7 @@ def close_run(services: Services, run_id: str, execution: str) -> Answer:
 
 def _owned(services: Services, run_id: str, execution: str) -> Run:
     run = services.ledger.load(run_id)
-    if run.is_over:
-        raise Refused("over", f"{run_id} is {run.state}")
-    if run.teardown is None or run.teardown.execution != execution:
-        raise Refused("lost", f"the teardown of {run_id} belongs to another execution")
+    check_owned(run, execution)
     return run
 
 

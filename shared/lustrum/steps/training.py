@@ -9,11 +9,11 @@ from lustrum.adapters.kubernetes import Kubernetes
 from lustrum.adapters.ray_jobs import RayJob, RayJobs
 from lustrum.errors import NotFound, ServiceError
 from lustrum.events import JobEvent
-from lustrum.failures import Failure, named
+from lustrum.failures import Failure, classify_text, named
 from lustrum.outcome import Action, Seen, Verdict, crashes_after, judge
 from lustrum.progress import absorb, log_events
 from lustrum.readiness import lost_nodes
-from lustrum.run import Job, Run, add_mishap, check_live, conclude, shorten
+from lustrum.run import Job, Run, State, add_mishap, check_live, conclude, shorten
 from lustrum.services import Services
 
 CLOCK_SKEW = 120.0  # seconds between our clock and the cluster's
@@ -29,9 +29,18 @@ def stage_data(services: Services, run_id: str, execution: str | None) -> Answer
     """
     run = services.ledger.load(run_id)
     check_live(run, execution, services.now())
+    try:
+        return _stage(services, run)
+    except NotFound as error:  # the head's service, or the cluster, does not answer yet
+        return _staging(str(error))
+    except ServiceError as error:
+        return _staging(str(error), None if error.retryable else error.failure)
+
+
+def _stage(services: Services, run: Run) -> Answer:
     assert run.placement is not None
+    run_id, number = run.run_id, run.placement.zone_attempt
     ray = services.ray(services.kubernetes(run_id), run_id)
-    number = run.placement.zone_attempt
     source = _resume_source(services, run)
     if source is not None:
         step = source.rstrip("/").rsplit("/", 1)[-1]
@@ -43,7 +52,27 @@ def stage_data(services: Services, run_id: str, execution: str | None) -> Answer
         if not imported["done"]:
             return imported
     spec = task.stage_spec(run, services.settings, None if source is None else step)
-    return _stage_job(ray, run, names.stage_id(run_id, number), spec)
+    return _stage_job(ray, run, _stage_identity(ray, run), spec)
+
+
+def _stage_identity(ray: RayJobs, run: Run) -> str:
+    """Return the id of the staging job to look at: a failed one is followed by another for each
+    time the run decided to try again. What still runs is never doubled.
+    """
+    assert run.placement is not None
+    since = run.placement.since
+    retries = sum(one.state is State.STAGING and one.at >= since for one in run.mishaps)
+    first = names.stage_id(run.run_id, run.placement.zone_attempt)
+    identity = first
+    for number in range(1, retries + 1):
+        try:
+            job = ray.get(identity)
+        except NotFound:
+            break
+        if not job.is_over or job.status == "SUCCEEDED":
+            break
+        identity = f"{first}-{number + 1}"
+    return identity
 
 
 def submit_ray_job(services: Services, run_id: str, execution: str | None) -> Answer:
@@ -101,6 +130,10 @@ def check_ray_job(services: Services, run_id: str, execution: str | None) -> Ans
     def edit(one: Run) -> Verdict:
         check_execution(one, execution)
         assert one.job is not None
+        if _is_settled(one):  # the answer was lost: one failure is never judged twice
+            last = next(item for item in reversed(one.mishaps) if item.attempt == one.attempt)
+            ended = Action.STOP if one.reason else Action.RESUME
+            return Verdict(ended, last.failure, last.sentence)
         for event in events:
             absorb(one, event, now)
         _note_signs(one, seen, now)
@@ -190,7 +223,9 @@ def _note_signs(run: Run, seen: Seen, now: float) -> None:
     job = run.job
     assert job is not None
     silent = seen.status == "UNREACHABLE"
-    alone = seen.nodes is not None and seen.nodes < run.plan.nodes
+    alone = job.alone_since is not None  # as long as nobody can count them
+    if seen.nodes is not None:
+        alone = seen.nodes < run.plan.nodes
     failed = seen.status in ("FAILED", "STOPPED")
     job.silent_since = (job.silent_since or now) if silent else None
     job.alone_since = (job.alone_since or now) if alone else None
@@ -246,14 +281,22 @@ def _resume_source(services: Services, run: Run) -> str | None:
     if wanted is None:
         return None
     if names.is_run_id(wanted):
-        earlier = services.ledger.load(wanted)
+        try:
+            earlier = services.ledger.load(wanted)
+        except NotFound:
+            raise _nothing_to_resume(f"there is no run {wanted} any more") from None
         if earlier.safe_export is None:
-            raise ServiceError(
-                Failure.CONFIG, f"checkpoints.resume_from: {wanted} has no verified export"
-            )
+            raise _nothing_to_resume(f"{wanted} has no verified export")
         return earlier.safe_export.uri
-    uris = [one.uri for one in services.storage.list(wanted)]
+    try:
+        uris = [one.uri for one in services.storage.list(wanted)]
+    except NotFound as error:
+        raise _nothing_to_resume(str(error)) from None
     return task.newest_step_folder(uris, wanted)
+
+
+def _nothing_to_resume(why: str) -> ServiceError:
+    return ServiceError(Failure.CONFIG, f"checkpoints.resume_from: {why}")
 
 
 def _stage_job(ray: RayJobs, run: Run, identity: str, spec: dict[str, Any]) -> Answer:
@@ -274,22 +317,28 @@ def _stage_job(ray: RayJobs, run: Run, identity: str, spec: dict[str, Any]) -> A
 def _import(services: Services, run: Run, source: str, step: str) -> Answer:
     """Copy one step folder from the bucket onto Lustre; the operation is kept in the record."""
     assert run.placement is not None
+
+    def remember(begun: str | None) -> None:
+        def edit(one: Run) -> None:
+            if one.placement is not None:
+                one.placement.import_operation = begun
+
+        services.ledger.change(run.run_id, edit)
+
     operation = run.placement.import_operation
     if operation is None:
         operation = services.lustre.import_(
             run.placement.zone, run.run_id, source, f"/runs/{run.run_id}/{task.IMPORTED}/{step}"
         )
 
-        def remember(one: Run) -> None:
-            if one.placement is not None:
-                one.placement.import_operation = operation
-
-        services.ledger.change(run.run_id, remember)
+        remember(operation)
     transfer = services.lustre.transfer(operation)
     if not transfer.done:
         return _staging(f"import of {source}: {transfer.files} files so far")
     if transfer.problem:
-        return _staging(f"import of {source}: {transfer.problem}", Failure.ACCESS)
+        remember(None)  # a retry begins a new one
+        failure = classify_text(transfer.problem, Failure.INFRA_TRANSIENT)
+        return _staging(f"import of {source}: {transfer.problem}", failure)
     return {"done": True, "why": "", "failure": None}
 
 
