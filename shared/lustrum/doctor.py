@@ -12,7 +12,6 @@ from dataclasses import asdict, dataclass
 from enum import StrEnum
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 
 from lustrum import names
@@ -73,7 +72,8 @@ def run(options: Options, console: Console) -> int:
     if options.as_json:
         console.print_json(json.dumps([asdict(finding) for finding in findings]))
     else:
-        console.print(_table(findings))
+        for line in _lines(findings):
+            console.print(line, soft_wrap=True)
     failed = sum(finding.level is Level.FAIL for finding in findings)
     if not options.as_json:
         console.print(
@@ -179,7 +179,7 @@ def _lustre_capacity(o: Options) -> Iterator[Finding]:
                 check,
                 Level.NOTE,
                 f"no quota of the {tier} MB/s per TiB tier is listed for it",
-                f"look at {_quota_page(o.project, 'lustre.googleapis.com')}",
+                f"look at {_quota_page(o.project)}",
             )
             continue
         # the value with most dimensions is the one that binds: it may be per network
@@ -190,7 +190,7 @@ def _lustre_capacity(o: Options) -> Iterator[Finding]:
             f"{_amount(best.limit)} GiB at {tier} MB/s per TiB, {wanted} needed",
             f"{_amount(best.limit)} GiB at {tier} MB/s per TiB, {wanted} needed",
             f"ask for {best.name} >= {wanted} ({zone}, network {NETWORK}):"
-            f" {_quota_page(o.project, 'lustre.googleapis.com')}",
+            f" {_quota_page(o.project)}",
         )
 
 
@@ -339,7 +339,7 @@ def _quota(
     o: Options, region: str, metric: str, wanted: float, quota: Quota | None, why: str
 ) -> Finding:
     check = f"{metric} {region}"
-    page = _quota_page(o.project, "compute.googleapis.com", region)
+    page = _quota_page(o.project)
     if quota is None:
         return Finding(
             check, Level.FAIL, f"no such quota here, {wanted:g} needed {why}",
@@ -357,9 +357,8 @@ def _quota(
     return Finding(check, Level.OK, line)
 
 
-def _quota_page(project: str, service: str, region: str = "") -> str:
-    filters = f"service:{service}" + (f",region:{region}" if region else "")
-    return f"https://console.cloud.google.com/iam-admin/quotas?project={project}&filter={filters}"
+def _quota_page(project: str) -> str:
+    return f"https://console.cloud.google.com/iam-admin/quotas?project={project}"
 
 
 def _amount(limit: float) -> str:
@@ -374,21 +373,15 @@ def _email(project: str, account: str) -> str:
     return f"lustrum-{account}@{project}.iam.gserviceaccount.com"
 
 
-_MARKS = {
-    Level.OK: ("ok", "green"),
-    Level.NOTE: ("note", "yellow"),
-    Level.FAIL: ("FAIL", "bold red"),
-}
+_STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.FAIL: "bold red"}
 
 
-def _table(findings: list[Finding]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for heading in ("", "check", "found", "to mend"):
-        table.add_column(heading, overflow="fold")
+def _lines(findings: list[Finding]) -> Iterator[Text]:
+    """One line each; what mends it below, unbroken, so that a command can be copied."""
+    width = max(len(finding.check) for finding in findings)
     for finding in findings:
-        mark, style = _MARKS[finding.level]
         # Text: what a project answers is never markup
-        table.add_row(
-            Text(mark, style), Text(finding.check), Text(finding.line), Text(finding.fix)
-        )
-    return table
+        mark = Text(f"{finding.level.value:<5}", _STYLES[finding.level])
+        yield mark + Text(f"{finding.check:<{width}}  {finding.line}")
+        if finding.fix:
+            yield Text(f"      -> {finding.fix}", "dim")

@@ -411,8 +411,9 @@ class TestRun:
         ready.publish = False
         text, console = self.screen()
         assert run(options(ready), console) == 1
-        (line,) = [line for line in text.getvalue().splitlines() if line.startswith("FAIL")]
-        assert "may not publish" in line and "submitters" in line
+        lines = text.getvalue().splitlines()
+        (at,) = [n for n, line in enumerate(lines) if line.startswith("fail")]
+        assert "may not publish" in lines[at] and "submitters" in lines[at + 1]
         assert "1 to mend" in text.getvalue()
 
     def test_run_json_is_json_and_nothing_else(self, ready: Ready) -> None:
@@ -424,6 +425,13 @@ class TestRun:
         assert code == 1
         assert [f["check"] for f in findings if f["level"] == "fail"] == ["export"]
         assert set(findings[0]) == {"check", "level", "line", "fix"}
+
+    def test_run_cure_can_be_copied_from_a_narrow_screen(self, ready: Ready) -> None:
+        ready.bucket.clear()
+        text = io.StringIO()
+        run(options(ready), Console(file=text, width=60))
+        (cure,) = [line for line in text.getvalue().splitlines() if "->" in line]
+        assert cure.strip().endswith(f"--member={AGENT} --role=roles/storage.objectUser")
 
     def test_run_answer_of_the_project_is_not_markup(self, ready: Ready) -> None:
         ready.function_states["stage-data"] = "[red]FAILED[/]"
