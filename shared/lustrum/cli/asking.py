@@ -108,19 +108,20 @@ def cancel(
 def extend(
     context: typer.Context,
     run: str = typer.Argument(..., metavar="RUN", help="The run's id."),
-    hours: float = typer.Argument(..., metavar="HOURS", help="Hours to add, at most 168 in all."),
+    hours: str = typer.Argument(..., metavar="HOURS", help="Hours to add, at most 168 in all."),
     wait: bool = typer.Option(True, help="Wait until the control plane has taken the request."),
 ) -> None:
     """Give a run more hours, within its limit of cost."""
     session, out = session_of(context), console()
-    body = {"action": "extend", "run_id": run_argument(run), "hours": hours}
+    more = _number("HOURS", hours)
+    body = {"action": "extend", "run_id": run_argument(run), "hours": more}
     read_request(body)
     record = session.known(run)
     if record.is_over or record.teardown is not None:
         raise BadRequest("run_id", run, f"is ending or over ({record.state})")
     message_id = _publish(session, body, {})
     if not wait:
-        out.print(f"asked for {hours:g} more hours of {run}", markup=False)
+        out.print(f"asked for {more:g} more hours of {run}", markup=False)
         return
     after = _confirmed(session, run, message_id, lambda one: message_id in one.extended_by)
     if after is None:
@@ -128,6 +129,13 @@ def extend(
     else:
         out.print(f"run {run} may last until {moment(after.deadline_at)}; worst case "
                   f"{dollars(after.plan.worst_cost)}", markup=False)  # fmt: skip
+
+
+def _number(field: str, text: str) -> float:
+    try:
+        return float(text)
+    except ValueError:
+        raise BadRequest(field, text, "must be a number, such as 2 or 1.5") from None
 
 
 def _is_ending(run: Run) -> bool:
