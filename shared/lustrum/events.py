@@ -14,15 +14,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Annotated, Any
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from lustrum import names
 from lustrum.alerts import Incident, read_incident
 from lustrum.errors import MalformedEvent
 from lustrum.request import shown
 
+MAX_MESSAGE = 2000  # characters kept of what a job says
 MAX_AHEAD = 3600.0  # seconds an event may lie in the future before its clock is not believed
 
 
@@ -38,6 +39,11 @@ class Message:
     published: datetime | None = None
     subscription: str = ""
     delivery_attempt: int | None = None
+
+
+def _shortened(text: object) -> object:
+    """Cut a long message: the job's log has it whole."""
+    return text[:MAX_MESSAGE] if isinstance(text, str) else text
 
 
 class SavedCheckpoint(BaseModel):
@@ -63,7 +69,7 @@ class JobEvent(BaseModel):
     model_config = ConfigDict(extra="ignore")
 
     type: str
-    run_id: str = Field(pattern=names.RUN_ID.pattern + "$")
+    run_id: str = Field(pattern=f"^{names.RUN_ID.pattern}$")
     attempt: int = Field(0, ge=0)
     step: int | None = Field(None, ge=0)
     max_steps: int | None = Field(None, ge=0)
@@ -71,7 +77,7 @@ class JobEvent(BaseModel):
     checkpoint: SavedCheckpoint | None = None
     exit_code: int | None = None
     failure: str | None = Field(None, alias="class")
-    message: str = ""
+    message: Annotated[str, BeforeValidator(_shortened)] = ""
     event_id: str = Field(min_length=1, max_length=200)
     at: float | str | None = None
     steps: list[StepPoint] = Field(default_factory=list, max_length=1000)
@@ -151,8 +157,8 @@ def decode_push(body: bytes) -> Message:
     attempt = found.get("deliveryAttempt")
     return Message(
         data=_base64(message.get("data"), body),
-        attributes={str(key): str(value) for key, value in attributes.items()},
-        message_id=str(message.get("messageId") or message.get("message_id") or ""),
+        attributes={_text(key): _text(value) for key, value in attributes.items()},
+        message_id=_text(message.get("messageId") or message.get("message_id") or ""),
         published=_time(message.get("publishTime") or message.get("publish_time")),
         subscription=str(found.get("subscription") or ""),
         delivery_attempt=attempt if isinstance(attempt, int) else None,
@@ -165,6 +171,17 @@ def decode_event(message: Message) -> Event:
     Raises:
         MalformedEvent: it is none of the known kinds, or misses what its kind must have.
     """
+    try:
+        return _decoded(message)
+    except ValidationError as error:
+        first = error.errors(include_url=False)[0]
+        place = ".".join(map(_text, first["loc"])) or "data"
+        raise MalformedEvent(
+            place, f"{shown(first['input'])}: {first['msg']}", message.data
+        ) from None
+
+
+def _decoded(message: Message) -> Event:
     attributes = message.attributes
     if "type_url" in attributes:
         return _cluster_notice(message)
@@ -180,14 +197,7 @@ def decode_event(message: Message) -> Event:
         return _build_notice(found, attributes)
     kind = found.get("type")
     if isinstance(kind, str) and kind.split(".")[0] in ("job", "checkpoint", "stage", "attempt"):
-        try:
-            return JobEvent.model_validate(found)
-        except ValidationError as error:
-            first = error.errors(include_url=False)[0]
-            place = ".".join(map(str, first["loc"]))
-            raise MalformedEvent(
-                place, f"{shown(first['input'])}: {first['msg']}", message.data
-            ) from None
+        return JobEvent.model_validate(found)
     raise MalformedEvent("type", f"{shown(kind)} is not a kind of event known here", message.data)
 
 
@@ -217,6 +227,11 @@ def _cluster_notice(message: Message) -> ClusterNotice:
         text=message.data.decode(errors="replace")[:500],
         event_id="gke-" + message.message_id,
     )
+
+
+def _text(value: object) -> str:
+    """Return a value as text that UTF-8 can hold (JSON may carry half a surrogate pair)."""
+    return str(value).encode(errors="replace").decode()
 
 
 def _base64(data: object, body: bytes) -> bytes:

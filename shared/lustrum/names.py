@@ -69,13 +69,13 @@ def last_tick(cron: str, tz: str, at: datetime) -> datetime:
         raise ValueError(
             f"attribute tz: {tz!r} is not a time zone; use an IANA name such as Europe/Paris"
         ) from None
-    local = at.astimezone(zone)
     try:
+        local = at.astimezone(zone)
         # CronSim looks strictly before its start, to the minute; a tick at this very minute
         # counts.
         start = datetime.fromtimestamp(local.timestamp() - local.timestamp() % 60 + 60, zone)
         tick = next(CronSim(cron, start, reverse=True))
-    except (CronSimError, StopIteration):
+    except (CronSimError, StopIteration, OverflowError, ValueError):
         raise ValueError(
             f"attribute cron: {cron!r} is not a cron expression; use five fields: '0 3 * * *'"
         ) from None

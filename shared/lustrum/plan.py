@@ -205,7 +205,12 @@ def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan
         cost_limit=limits.cost_usd, worst_cost=0, hourly_cost=0, prices_dated=prices().dated,
         timing=profile.timing,
     )  # fmt: skip
-    return _priced(plan, prices())
+    try:
+        return _priced(plan, prices())
+    except BadRequest:
+        raise
+    except ValueError as error:  # what has no price has no bound
+        raise BadRequest("capacity", request.capacity, str(error)) from None
 
 
 def worst_cost(plan: RunPlan, hours: float) -> float:

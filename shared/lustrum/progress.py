@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 from pydantic import ValidationError
 
-from lustrum.events import JobEvent
+from lustrum.events import JobEvent, SavedCheckpoint
 from lustrum.run import Checkpoint, Progress, Run
 
 PREFIX = "LUSTRUM "
@@ -24,53 +24,75 @@ def log_events(text: str) -> Iterator[JobEvent]:
         if found and body.startswith("{"):
             try:
                 yield JobEvent.model_validate(json.loads(body))
-            except (ValueError, ValidationError):
+            except (ValueError, ValidationError, RecursionError):
                 continue  # the training may print such a line too
 
 
 def absorb(run: Run, event: JobEvent, now: float) -> bool:
-    """Bring an event into the record, in place; say whether it told anything new."""
+    """Bring an event into the record, in place; say whether it told anything new.
+
+    The record is the same in whatever order, and however often, events arrive.
+    """
     if event.run_id != run.run_id or event.attempt > run.attempt:
         return False
     at = event.moment(now)
-    new = _absorb_step(run, event, at)
+    new = False
     for step, reward in event.points():
-        new = (
-            _add_point(run, Progress(step=step, reward=reward, at=at, attempt=event.attempt))
-            or new
-        )
-    saved = event.checkpoint
-    if event.type == "checkpoint.saved" and saved is not None:
-        checkpoint = Checkpoint(
-            step=saved.step, bytes=saved.bytes, files=saved.files, seconds=saved.seconds, at=at
-        )
-        if all(known.step != saved.step for known in run.saves):
-            run.saves = [*run.saves[-SERIES:], checkpoint]
-            new = True
-        if run.checkpoint is None or saved.step > run.checkpoint.step:
-            run.checkpoint = checkpoint
-            new = True
+        point = Progress(step=step, reward=reward, at=at, attempt=event.attempt)
+        new = _add_point(run, point) or new
+    if event.type in ("job.progress", "checkpoint.saved") and event.step is not None:
+        point = Progress(
+            step=event.step, reward=event.reward, at=at, attempt=event.attempt,
+            max_steps=event.max_steps or 0,
+        )  # fmt: skip
+        if event.reward is not None:
+            _add_point(run, point.model_copy(update={"max_steps": 0}))
+        new = _absorb_step(run, point) or new
+    if event.type == "checkpoint.saved" and event.checkpoint is not None:
+        new = _absorb_checkpoint(run, event.checkpoint, at) or new
     return new
 
 
-def _absorb_step(run: Run, event: JobEvent, at: float) -> bool:
-    if event.type not in ("job.progress", "checkpoint.saved") or event.step is None:
-        return False
+def _absorb_step(run: Run, point: Progress) -> bool:
     known = run.progress
-    if (event.attempt, event.step) <= (known.attempt, known.step):
-        return False
+    here, there = (known.attempt, known.step), (point.attempt, point.step)
+    rewards = [one.reward for one in run.series if one.reward is not None]
     run.progress = Progress(
-        step=event.step,
-        max_steps=event.max_steps or known.max_steps,
-        reward=event.reward if event.reward is not None else known.reward,
-        at=at,
-        attempt=event.attempt,
+        attempt=max(here, there)[0],
+        step=max(here, there)[1],
+        max_steps=max(known.max_steps, point.max_steps),
+        reward=rewards[-1] if rewards else None,  # of the newest step that has one
+        at=point.at if there > here else max(known.at, point.at) if there == here else known.at,
     )
+    return there > here
+
+
+def _absorb_checkpoint(run: Run, saved: SavedCheckpoint, at: float) -> bool:
+    found = Checkpoint(
+        step=saved.step, bytes=saved.bytes, files=saved.files, seconds=saved.seconds, at=at
+    )
+    known = next((one for one in run.saves if one.step == saved.step), None)
+    if known is not None and _age(known) >= _age(found):
+        return False
+    others = [one for one in run.saves if one.step != saved.step]
+    run.saves = sorted([*others, found], key=lambda one: one.step)[-SERIES:]
+    if run.checkpoint is None or run.checkpoint.step <= saved.step:
+        run.checkpoint = found
     return True
 
 
+def _age(save: Checkpoint) -> tuple[float, int, int]:
+    """A step that is saved again (by a later attempt) replaces what was told of it before."""
+    return save.at, save.bytes, save.files
+
+
 def _add_point(run: Run, point: Progress) -> bool:
-    if any((one.attempt, one.step) == (point.attempt, point.step) for one in run.series):
+    key = (point.attempt, point.step)
+    known = next((one for one in run.series if (one.attempt, one.step) == key), None)
+    if known is not None:
+        if known.reward is None and point.reward is not None:
+            known.reward = point.reward
+        known.at = min(known.at, point.at)
         return False
     series = sorted([*run.series, point], key=lambda one: (one.attempt, one.step))
     run.series = series if len(series) <= SERIES else series[::2]

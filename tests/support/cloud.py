@@ -152,7 +152,11 @@ class Cloud:
                 return
             output = {"ok": False, "class": plan.failure, "message": plan.message}
             self._end_build(
-                identity, plan.status or "FAILURE", subs, output if plan.output else {}, plan.message
+                identity,
+                plan.status or "FAILURE",
+                subs,
+                output if plan.output else {},
+                plan.message,
             )
 
         if plan.makes:

@@ -23,9 +23,7 @@ _PROXY = re.compile(r"^/api/v1/namespaces/default/services/http:[^/]+:8265/proxy
 class FakeKubernetes(Kubernetes):
     """One cluster's objects. ``room`` says how many GPU nodes the zone has for it."""
 
-    def __init__(
-        self, agenda: Agenda, run_id: str, new_head: Callable[[str], Dashboard]
-    ) -> None:
+    def __init__(self, agenda: Agenda, run_id: str, new_head: Callable[[str], Dashboard]) -> None:
         self.agenda = agenda
         self.run_id = run_id
         self.objects: dict[tuple[str, str], dict[str, Any]] = {}

@@ -253,7 +253,9 @@ class Dashboard:
 
     def _begin_list(self, job: Job) -> None:
         def done() -> None:
-            found = [{"step": n, **one.listed} for n, one in sorted(self.files.checkpoints.items())]
+            found = [
+                {"step": n, **one.listed} for n, one in sorted(self.files.checkpoints.items())
+            ]
             self.say(
                 job,
                 {

@@ -19,11 +19,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from infra.local.workflows import virtual
-from infra.local.workflows.engine import Engine
-from infra.local.workflows.errors import ApiError, HttpConnectionBroken, HttpConnectionFailed
-from infra.local.workflows.execution import Execution
-from infra.local.workflows.workflow import Workflow
 from lustrum import report
 from lustrum.adapters.builds import Build
 from lustrum.adapters.workflows import Workflows
@@ -34,6 +29,11 @@ from lustrum.run import Run
 from lustrum.steps import events as event_steps
 from lustrum.steps import requests as request_steps
 
+from infra.local.workflows import virtual
+from infra.local.workflows.engine import Engine
+from infra.local.workflows.errors import ApiError, HttpConnectionBroken, HttpConnectionFailed
+from infra.local.workflows.execution import Execution
+from infra.local.workflows.workflow import Workflow
 from tests.support.agenda import Agenda
 from tests.support.services import PROJECT, REGION, FakeServices, push
 
@@ -236,9 +236,7 @@ class Life:
 
     async def until_state(self, run_id: str, state: str, hours: float = 48.0) -> None:
         """Wait until a run was in a state."""
-        await self.until(
-            lambda: any(one[1:] == (run_id, state) for one in self._look()), hours
-        )
+        await self.until(lambda: any(one[1:] == (run_id, state) for one in self._look()), hours)
 
     async def until_closed(self, run_id: str, hours: float = 72.0) -> Run:
         """Wait for the end of a run and of its teardown; return its record."""
@@ -318,9 +316,7 @@ class Life:
                 await self._changed.wait()
                 continue
             with suppress(TimeoutError):
-                await asyncio.wait_for(
-                    self._changed.wait(), max(moment - self.loop.now(), 0.001)
-                )
+                await asyncio.wait_for(self._changed.wait(), max(moment - self.loop.now(), 0.001))
 
     async def _reap_forever(self) -> None:
         while True:

@@ -101,6 +101,4 @@ def push(
         message["data"] = base64.b64encode(data).decode()
     if attributes:
         message["attributes"] = dict(attributes)
-    return json.dumps(
-        {"message": message, "subscription": "projects/p/subscriptions/s"}
-    ).encode()
+    return json.dumps({"message": message, "subscription": "projects/p/subscriptions/s"}).encode()

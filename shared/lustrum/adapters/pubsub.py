@@ -33,10 +33,15 @@ class Publisher:
         self.publish(
             self._settings.dead_letter_topic,
             data[:1_000_000] or b"(empty)",
-            {key: value[:500] for key, value in why.items()},
+            {key: _attribute(value) for key, value in why.items()},
         )
 
     def publish(self, topic: str, data: bytes, attributes: Mapping[str, str]) -> str:
         """Publish one message and return its id."""
         future = self._client.publish(self._settings.topic(topic), data, **attributes)
         return str(future.result(timeout=TIMEOUT))
+
+
+def _attribute(text: str) -> str:
+    """Return a text as an attribute may hold it: valid UTF-8, at most 1024 bytes."""
+    return text.encode(errors="replace")[:1000].decode(errors="ignore")

@@ -59,13 +59,19 @@ def apply_ray_cluster(
         return _not_ready(why, None if error.retryable else error.failure)
 
 
-def delete_ray_cluster(services: Services, run_id: str, execution: str) -> Answer:
+def delete_ray_cluster(services: Services, run_id: str, execution: str | None = None) -> Answer:
     """Delete the RayCluster and say whether it and its pods are gone.
+
+    Args:
+        services: the services.
+        run_id: the run.
+        execution: the teardown that asks; None asks without one.
 
     Raises:
         Refused: the run's teardown is another's: what it deletes may be the next zone's.
     """
-    check_owned(services.ledger.load(run_id), execution)
+    if execution is not None:
+        check_owned(services.ledger.load(run_id), execution)
     try:
         kubernetes = services.kubernetes(run_id)
         kubernetes.delete("RayCluster", run_id)
