@@ -85,7 +85,7 @@ locals {
       title    = "A run has passed its hard deadline"
       action   = "page"
       severity = "CRITICAL"
-      query    = "sum by (run_id) (increase(logging_googleapis_com:user_${google_logging_metric.past_deadline.name}{monitored_resource=\"cloud_run_revision\"}[30m])) > 0"
+      query    = "sum by (lustrum_run) (increase(logging_googleapis_com:user_${google_logging_metric.past_deadline.name}{monitored_resource=\"cloud_run_revision\"}[30m])) > 0"
       duration = "0s"
       text     = "Something of this run still exists after its hard deadline. The reaper starts its teardown, and 30 minutes later deletes cluster and instance itself. If this alert stays, delete them by hand: gcloud container clusters delete, gcloud lustre instances delete."
     }
@@ -107,10 +107,10 @@ resource "google_logging_metric" "past_deadline" {
     metric_kind = "DELTA"
     value_type  = "INT64"
     labels {
-      key = "run_id"
+      key = "lustrum_run" # where react_to_event looks for the run
     }
   }
-  label_extractors = { run_id = "REGEXP_EXTRACT(jsonPayload.message, \"(${local.run_pattern})\")" }
+  label_extractors = { lustrum_run = "REGEXP_EXTRACT(jsonPayload.message, \"(${local.run_pattern})\")" }
 
   depends_on = [google_project_service.api]
 }

@@ -180,6 +180,8 @@ class TestReaperLog:
         metric = resources()["google_logging_metric"]["past_deadline"]
         pattern = re.search(r'message=~"([^"]+)"', metric["filter"])
         assert pattern is not None
+        assert set(metric["label_extractors"]) == {"lustrum_run"}
+        assert "sum by (lustrum_run)" in local_values()["policies"]["past-deadline"]["query"]
         source = (TERRAFORM.parents[1] / "shared/lustrum/steps/reaping.py").read_text()
         for phrase in pattern.group(1).split("|"):
             assert phrase in source
