@@ -20,6 +20,7 @@ from infra.local.topics import LocalPubSub
 PROJECT = "local-lustrum"
 REGION = "us-east1"
 SLOTS = 2
+BUCKETS = ("state", "exports", "reports")
 UP_WITHIN = 60.0  # seconds
 
 REAL = (
@@ -77,7 +78,8 @@ class Stack:
         cloud_file = self.root / "cloud.json"
         self._spawn(
             "cloud", "infra.local.cloud", "--root", str(self.root / "cloud"),
-            "--project", self.project, "--ready-file", str(cloud_file),
+            "--project", self.project, "--endpoints", str(cloud_file), "--workdir", str(ROOT),
+            *(part for bucket in BUCKETS for part in ("--bucket", f"{self.project}-{bucket}")),
         )  # fmt: skip
         self.children.await_ready("cloud", cloud_file.exists, UP_WITHIN)
         self.endpoints = json.loads(cloud_file.read_text())
@@ -87,10 +89,6 @@ class Stack:
             "executions_grpc": f"127.0.0.1:{self.ports.executions_grpc}",
             "pubsub": self.url(pubsub),
         }
-        for bucket in ("state", "exports", "reports"):
-            (self.root / "cloud" / "buckets" / f"{self.project}-{bucket}").mkdir(
-                parents=True, exist_ok=True
-            )
         say("functions, workflows, builds")
         self._spawn("functions", "infra.local.functions", "--port", str(self.ports.functions))
         self._start_workflows()
@@ -119,7 +117,7 @@ class Stack:
 
     def inventory(self) -> dict[str, Any]:
         """Return everything that exists in the stand-in cloud."""
-        answer = httpx.get(f"{self.endpoints['admin']}/_local/inventory", trust_env=False, timeout=10)
+        answer = httpx.get(f"{self.endpoints['admin']}/inventory", trust_env=False, timeout=10)
         answer.raise_for_status()
         found: dict[str, Any] = answer.json()
         return found

@@ -284,6 +284,14 @@ class KubeCluster:
                 runtime.mounts[path] = folder
         return None
 
+    def bind_claims(self) -> None:
+        """Bind each claim whose instance is there, as the volume controller does."""
+        for claim in self.store.list(RESOURCES["persistentvolumeclaims"], ""):
+            folder = self.claim_folder(claim["metadata"]["namespace"], claim["metadata"]["name"])
+            phase = "Bound" if folder is not None and folder.is_dir() else "Pending"
+            if (claim.get("status") or {}).get("phase") != phase:
+                self.store.set_status("persistentvolumeclaims", claim, {"phase": phase})
+
     def claim_folder(self, namespace: str, claim: str) -> Path | None:
         """Return the folder behind a claim: its volume's instance, or the one named as we are."""
         found = self.store.find("persistentvolumeclaims", namespace, claim)
@@ -293,7 +301,9 @@ class KubeCluster:
             "persistentvolumes", "", (found.get("spec") or {}).get("volumeName", "")
         )
         handle = ((volume or {}).get("spec") or {}).get("csi", {}).get("volumeHandle", "")
-        instance = handle.rsplit("/", 1)[-1] or str(self.gke.name)
+        # PROJECT/ZONE/INSTANCE, or what the toolkit writes: the same with a pool and a container
+        parts = handle.split("/")
+        instance = parts[2] if len(parts) > 2 else str(self.gke.name)
         return self.state.root / "lustre" / instance
 
     def watch_health(self, name: str, runtime: PodRuntime) -> None:

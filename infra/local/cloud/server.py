@@ -171,6 +171,7 @@ class Cloud:
                 self.state.run_due()
                 for cluster in list(self.state.clusters.values()):
                     with self.state.lock:
+                        cluster.kubernetes.bind_claims()
                         rayclusters.reconcile(cluster.kubernetes)
             except Exception:
                 logging.getLogger(__name__).exception("the stand-in cloud's controller failed")

@@ -153,7 +153,8 @@ class Kubernetes:
         content_type: str = "application/json",
         query: Mapping[str, str] | None = None,
     ) -> dict[str, Any]:
-        data = None if body is None else json.dumps(body).encode()
+        # No escapes: a YAML reader, which an apply patch meets, does not join surrogate pairs.
+        data = None if body is None else json.dumps(body, ensure_ascii=False).encode()
         answer = self.request(method, path, body=data, content_type=content_type, query=query)
         text = answer.body.decode(errors="replace")
         if not 200 <= answer.status < 300:
