@@ -99,11 +99,13 @@ def until() -> Until:
     """Poll a condition until it is true (returned) or a deadline fails the test."""
 
     def poll(condition: Callable[[], Any], what: str, seconds: float = 45.0) -> Any:
-        deadline = time.monotonic() + seconds
+        started = time.monotonic()
+        deadline = started + seconds
         while not (found := condition()):
             if time.monotonic() > deadline:
                 pytest.fail(f"{what}: not in {seconds:.0f} s")
             time.sleep(0.1)
+        print(f"{what}: {time.monotonic() - started:.1f} s")
         return found
 
     return poll

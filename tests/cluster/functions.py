@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import http.server
 import json
-import re
 import threading
 import time
 from base64 import b64decode
@@ -52,43 +51,20 @@ def accounts() -> tuple[str, ...]:
     return tuple(account(one.name.replace("_", "-")) for one in folders if one.is_dir())
 
 
-def role_template() -> tuple[str, dict[str, list[str]]]:
-    """The blueprint's Roles (as text with ``${run}``), and the functions bound to each.
+def blueprint_rights(run_id: str) -> list[dict[str, Any]]:
+    """The Roles and RoleBindings that the blueprint installs for a run, as Terraform renders them.
 
-    Terraform renders the file in a run; here its one loop is read instead of run.
+    The file holds nothing of Terraform's template language but ``${run}`` and ``${project}``.
     """
-    text = ROLES.read_text()
-    roles, _, rest = text.partition("%{ for role, functions in {")
-    bound = {
-        name: re.findall(r'"([a-z-]+)"', functions)
-        for name, functions in re.findall(
-            r"(\w+)\s*=\s*\[(.*?)\]", rest.partition("} ~}")[0], re.S
-        )
-    }
-    return roles, bound
+    text = ROLES.read_text().replace("${run}", run_id).replace("${project}", PROJECT)
+    assert "${" not in text and "%{" not in text, f"{ROLES.name} needs Terraform to be read"
+    return [one for one in yaml.safe_load_all(text) if one]
 
 
 def install_roles(api: Api, run_id: str) -> None:
-    """Install the Roles of one run with their bindings."""
-    roles, bound = role_template()
-    rendered = roles.replace("${run}", run_id).replace("${project}", PROJECT)
-    for manifest in yaml.safe_load_all(rendered):
-        if manifest:
-            api.apply(manifest)
-    group = "rbac.authorization.k8s.io"
-    for role, functions in bound.items():
-        api.apply(
-            {
-                "apiVersion": f"{group}/v1",
-                "kind": "RoleBinding",
-                "metadata": {"name": f"lustrum-{role}", "namespace": "default"},
-                "roleRef": {"apiGroup": group, "kind": "Role", "name": f"lustrum-{role}"},
-                "subjects": [
-                    {"apiGroup": group, "kind": "User", "name": account(function)}
-                    for function in functions
-                ],
-            }
-        )
+    """Install what the blueprint installs for a run."""
+    for manifest in blueprint_rights(run_id):
+        api.apply(manifest)
 
 
 class MemoryLedger:

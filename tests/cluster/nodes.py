@@ -119,6 +119,7 @@ class Nodes:
     def preempt(self, node: str) -> None:
         """Take a Spot node back as GKE does: TERM to its pods, Failed, then no such node."""
         with self._lock:
+            self.api.create("Event", _shutdown_event(node))
             for pod in self._pods_on(node):
                 self._end_process(pod)
                 self._patch_status(pod, _terminated_status())
@@ -367,6 +368,21 @@ def _terminated_status() -> dict[str, Any]:
         "reason": "Terminated",
         "message": "Pod was terminated in response to imminent node shutdown.",
         "conditions": [_condition("Ready", False), _condition("ContainersReady", False)],
+    }
+
+
+def _shutdown_event(node: str) -> dict[str, Any]:
+    """What the kubelet's shutdown manager says of its node (events of nodes are in default)."""
+    return {
+        "metadata": {"generateName": f"{node}."},
+        "involvedObject": {"kind": "Node", "name": node, "uid": node},
+        "type": "Normal",
+        "reason": "Shutdown",
+        "message": "Shutdown manager detected shutdown event",
+        "source": {"component": "kubelet", "host": node},
+        "firstTimestamp": _now(),
+        "lastTimestamp": _now(),
+        "count": 1,
     }
 
 

@@ -52,7 +52,7 @@ def functions(
     return made
 
 
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(900)
 class TestTraining:
     def test_run_with_a_preemption_finishes_in_a_second_attempt(
         self, api: Api, nodes: Nodes, until: Until, functions: Functions, pubsub: PubSub
@@ -67,10 +67,10 @@ class TestTraining:
             assert answer["failure"] is None, answer
             return bool(answer["ready"])
 
-        until(applied, "the head alone", 90)
+        until(applied, "the head alone", 180)
         assert shape.pods("worker") == []
         functions.advance(State.STAGING, State.WAITING_FOR_GPUS)
-        until(applied, "two workers and their GPUs", 40)
+        until(applied, "two workers and their GPUs", 180)
         functions.advance(State.TRAINING)
 
         submit = functions.services("submit-ray-job")
@@ -87,22 +87,22 @@ class TestTraining:
             checkpoint = functions.run.checkpoint
             return checkpoint is not None and checkpoint.step >= 4
 
-        until(saved, "two checkpoints", 60)
+        until(saved, "two checkpoints", 120)
         seen = submit.ray(submit.kubernetes(run_id), run_id)
         job = seen._json("GET", f"api/jobs/{run_id}-a1")
         for secret in TOKENS:
             assert secret not in str(job)
 
         nodes.preempt(nodes.names("a4")[0])
-        until(lambda: looked("resume"), "the preemption is seen", 90)
+        until(lambda: looked("resume"), "the preemption is seen", 120)
         assert functions.run.mishaps[-1].failure == "PREEMPTED"
         functions.advance(State.RECOVERING)
-        until(applied, "a new worker in its place", 120)
+        until(applied, "a new worker in its place", 180)
         functions.advance(State.TRAINING)
         second = training.submit_ray_job(submit, run_id, EXECUTION)
         assert second["attempt"] == 2
         assert second["from_step"] >= 4
-        until(lambda: looked("stop"), "the end of attempt 2", 90)
+        until(lambda: looked("stop"), "the end of attempt 2", 120)
         assert functions.run.failure is None
         assert functions.run.checkpoint is not None
         assert functions.run.checkpoint.step == STEPS
