@@ -48,7 +48,7 @@ locals {
     }
     export_checkpoints = {
       memory = "512Mi"
-      rights = concat(local.kubernetes, local.transfer, ["lustre.instances.exportData"])
+      rights = concat(local.kubernetes, local.transfer, ["lustre.instances.exportData", "lustre.instances.list"])
     }
     delete_ray_cluster = {
       memory = "512Mi"
@@ -91,8 +91,8 @@ locals {
     "container.clusters.list", "lustre.instances.list",
   ]
 
-  # Deletion by name of what outlived its destroy.
-  sweep = ["container.clusters.delete", "lustre.instances.delete"]
+  # Deletion by name of what outlived its destroy; a build that still lives would only make it anew.
+  sweep = ["cloudbuild.builds.update", "container.clusters.delete", "lustre.instances.delete"]
 
   # lustrum.settings
   environment = {
