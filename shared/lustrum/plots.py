@@ -53,10 +53,14 @@ def timeline(
     unit, factor = _time_unit(whole)
 
     def draw(axes: Axes) -> None:
-        for name, since, until, colour in phases:
-            row = names.index(name)
-            left, width = (since - begin) / factor, max(until - since, whole * 0.002) / factor
-            axes.barh(row, width, left=left, height=0.62, color=colour, linewidth=0)
+        for row, name in enumerate(names):
+            spans = [
+                ((since - begin) / factor, max(until - since, whole * 0.002) / factor)
+                for one, since, until, _ in phases
+                if one == name
+            ]
+            colour = next(colour for one, _, _, colour in phases if one == name)
+            axes.broken_barh(spans, (row - 0.31, 0.62), facecolors=colour, linewidth=0)
         totals = {name: sum(u - s for n, s, u, _ in phases if n == name) for name in names}
         ends = {name: max(u for n, _, u, _ in phases if n == name) for name in names}
         for row, name in enumerate(names):

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from jinja2 import Template
 
 EVENTS_SHOWN = 40
+SAVES_SHOWN = 100
 _RUNNING = frozenset({State.TRAINING})
 _TONES = {
     Outcome.SUCCEEDED: "good",
@@ -139,7 +140,8 @@ def _saves_plot(run: Run) -> str | None:
     if len(timed) < 2:
         return None
     exported = run.export.step if run.export and run.export.verified_at else None
-    return plots.saves([(step, took, step == exported) for step, took in sorted(timed)])
+    newest = sorted(timed)[-SAVES_SHOWN:]
+    return plots.saves([(step, took, step == exported) for step, took in newest])
 
 
 def _saves(run: Run) -> list[Row]:
@@ -155,7 +157,7 @@ def _saves(run: Run) -> list[Row]:
             and run.export.step == save.step
             and run.export.verified_at is not None,
         }
-        for save in sorted(run.saves, key=lambda one: one.step)
+        for save in sorted(run.saves, key=lambda one: one.step)[-SAVES_SHOWN:]
     ]
 
 
