@@ -1,7 +1,10 @@
-"""A stand-in cloud and a build runner in this process; the scripts run as they do in Cloud Build."""
+"""A stand-in cloud and a build runner in this process; the scripts run as they do in Cloud
+Build.
+"""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import threading
@@ -35,6 +38,9 @@ SUBSTITUTIONS = {
     "_SUBNETWORK": "lustrum-us-east1-0", "_PODS_RANGE": "lustrum-us-east1-0-pods",
     "_SERVICES_RANGE": "lustrum-us-east1-0-services", "_CONTROL_PLANE_CIDR": "172.20.0.0/28",
 }  # fmt: skip
+
+
+Answer = tuple[dict[str, Any], dict[str, Any]]  # a build's JSON and its result
 
 
 class Builds:
@@ -72,12 +78,14 @@ class Builds:
         assert status == 200, found
         return str(found["metadata"]["build"]["id"])
 
-    def finish(self, identity: str, seconds: float = 60.0) -> tuple[dict[str, Any], dict[str, Any]]:
+    def finish(
+        self, identity: str, seconds: float = 60.0
+    ) -> tuple[dict[str, Any], dict[str, Any]]:
         """Wait for a build; return its JSON and its result."""
         build = self.runner.wait(identity, seconds)
         return build, result_of(build)
 
-    def run(self, action: str = "deploy", **changes: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    def run(self, action: str = "deploy", **changes: str) -> Answer:
         """Run the trigger and wait."""
         return self.finish(self.start(action, **changes))
 
@@ -108,8 +116,6 @@ class Builds:
 
 def result_of(build: Mapping[str, Any]) -> dict[str, Any]:
     """Return what readers of a build see: the last step output that is JSON."""
-    import base64
-
     found: dict[str, Any] = {}
     for output in build.get("results", {}).get("buildStepOutputs", []):
         text = base64.b64decode(output)

@@ -107,7 +107,7 @@ class StepRunner:
         entrypoint = step.get("entrypoint")
         if not entrypoint:
             raise ValueError(
-                f"step {number} ({step['name']}) needs the image's own entrypoint, and there is no "
+                f"step {number} ({step['name']}) needs its image's entrypoint, and there is no "
                 "image here: give entrypoint or script"
             )
         path = self._environment.get("PATH", os.defpath)
