@@ -1,13 +1,14 @@
-"""The unchanged `ray start`, with the parts of its dashboard that nothing here asks for left out.
+"""The unchanged `ray start`, but for what would hinder many nodes on one small machine.
 
-Started as a program of its own (`python ray_node.py start --head ...`): it imports nothing of Lustrum. Each
-dashboard module is a Python process of its own that takes about 2 CPU seconds to import; on two cores the full set of
-nine doubles the start of a head. What a GKE user would notice as missing is refused, not faked: `/api/v0/...` listing
-of actors works, Ray Serve, Ray Train, Ray Data pages and Prometheus of the dashboard do not.
+Started as a program of its own (`python ray_node.py start --head ...`): it imports nothing of
+Lustrum. Each module of Ray's dashboard is a Python process that takes about 2 CPU seconds to
+import: only those that serve jobs, nodes, logs and health are loaded. What is missing is missing,
+not faked: the pages of Ray Serve, Train and Data and the dashboard's own metrics.
 """
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -20,17 +21,24 @@ def main() -> None:
     from ray.scripts import scripts
 
     start_process = services.start_ray_process
+    prepare_socket = node.Node._prepare_socket_file
 
     def start_ray_process(command: list[str], process_type: str, *args: Any, **rest: Any) -> Any:
         if process_type == "dashboard":
             command = [*command, "--modules-to-load=" + ",".join(DASHBOARD_MODULES)]
         return start_process(command, process_type, *args, **rest)
 
+    def prepare_socket_file(self: Any, socket_path: str, default_prefix: str) -> Any:
+        # Ray numbers sockets by looking which names are taken: two raylets of one machine that
+        # start at the same moment take the same one, and the second aborts.
+        return prepare_socket(self, socket_path, f"{default_prefix}.{os.getpid()}")
+
     services.start_ray_process = start_ray_process
+    node.Node._prepare_socket_file = prepare_socket_file
     # The autoscaler's monitor has no provider here: KubeRay changes the number of workers.
-    node.Node.start_monitor = lambda self: None  # type: ignore[method-assign]
+    node.Node.start_monitor = lambda self: None
     # Ray Client (ray://) is not offered by the service proxy either.
-    node.Node.start_ray_client_server = lambda self: None  # type: ignore[method-assign]
+    node.Node.start_ray_client_server = lambda self: None
     sys.argv[0] = "ray"
     scripts.main()
 

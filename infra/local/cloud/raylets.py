@@ -39,6 +39,7 @@ _PATIENCE = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_DISABLE_IMPORT_WARNING": "1",
     "RAY_worker_niceness": "0",
+    "SPT_NOENV": "1",  # process titles must not overwrite the environment: it carries the mark
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
 _PDEATHSIG = 1  # prctl(2)
