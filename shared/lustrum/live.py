@@ -18,14 +18,16 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from lustrum.cost import bill
+from lustrum.course import phases, rewards, spent
 from lustrum.errors import NotFound, ServiceError
-from lustrum.run import Mishap, Moment, Outcome, Run, State
+from lustrum.run import Mishap, Moment, Outcome, Run
 from lustrum.units import clock, dollars, duration, size
 
 T = TypeVar("T")
 REPORT_GRACE = 15.0  # seconds a closed run's report may take to appear in its record
 SAVES_SHOWN = 5
+PHASES_SHOWN = 12
+_WIDTH = 32  # characters of the step bar and the reward line
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = {
     Outcome.SUCCEEDED: "green",
@@ -138,35 +140,6 @@ def last_line(run: Run, now: float) -> str:
     )
 
 
-def spent(run: Run, now: float) -> float:
-    """Return what a run has cost so far, dollars, an estimate."""
-    return sum(bill(run.usage, now).values())
-
-
-def phases(run: Run, now: float) -> list[tuple[State, float, float]]:
-    """Return (state, since, until) of every phase in order; equal neighbours are one."""
-    ends = [*(one.at for one in run.history[1:]), max(now, run.created_at)]
-    found: list[tuple[State, float, float]] = []
-    for one, until in zip(run.history, ends, strict=False):
-        if one.state in (State.CLOSED, State.REJECTED):
-            continue
-        if found and found[-1][0] == one.state:
-            found[-1] = (one.state, found[-1][1], until)
-        else:
-            found.append((one.state, one.at, until))
-    return found
-
-
-def rewards(run: Run) -> list[tuple[int, float]]:
-    """Return (step, reward) of the newest attempt that reached a step, ascending."""
-    newest = {
-        one.step: one.reward
-        for one in sorted(run.series, key=lambda one: (one.attempt, one.step))
-        if one.reward is not None
-    }
-    return sorted(newest.items())
-
-
 def sparkline(values: list[float], width: int = 40) -> str:
     """Draw the last values in one line of block characters."""
     values = values[-width:]
@@ -178,7 +151,7 @@ def sparkline(values: list[float], width: int = 40) -> str:
 
 def panel(run: Run, now: float) -> RenderableType:
     """Draw a run as it is."""
-    parts: list[RenderableType] = [_facts(run, now), _steps(run)]
+    parts: list[RenderableType] = [_facts(run, now)]
     if run.history:
         parts.append(_phases(run, now))
     if run.saves:
@@ -215,30 +188,29 @@ def _facts(run: Run, now: float) -> Table:
         f"{dollars(spent(run, now))} of at most {dollars(run.plan.worst_cost)} "
         f"(estimate, prices of {run.plan.prices_dated})",
     )
+    goal = run.plan.max_num_steps
+    bar = ProgressBar(total=goal, completed=min(run.progress.step, goal), width=_WIDTH)
+    table.add_row("step", _beside(bar, f"{run.progress.step}/{goal}"))
+    points = rewards(run)
+    if points:
+        line = Text(sparkline([value for _, value in points], _WIDTH).ljust(_WIDTH), style="cyan")
+        table.add_row("reward", _beside(line, f"{points[-1][1]:.3f}"))
     return table
 
 
-def _steps(run: Run) -> RenderableType:
+def _beside(left: RenderableType, right: str) -> Table:
     table = Table.grid(padding=(0, 2))
-    goal = run.plan.max_num_steps
-    table.add_row(
-        Text("step", style="dim"),
-        ProgressBar(total=goal, completed=min(run.progress.step, goal), width=32),
-        f"{run.progress.step}/{goal}",
-    )
-    points = rewards(run)
-    if points:
-        table.add_row(
-            Text("reward", style="dim"),
-            Text(sparkline([value for _, value in points], 32), style="cyan"),
-            f"{points[-1][1]:.3f}",
-        )
+    table.add_row(left, right)
     return table
 
 
 def _phases(run: Run, now: float) -> Table:
     table = Table.grid(padding=(0, 2))
     found = phases(run, run.closed_at or now)
+    earlier = len(found) - PHASES_SHOWN
+    if earlier > 0:
+        table.add_row("", Text(f"{earlier} earlier", style="dim"), "")
+        found = found[earlier:]
     for index, (state, since, until) in enumerate(found):
         live = index == len(found) - 1 and not run.is_over
         table.add_row(

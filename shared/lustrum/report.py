@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from lustrum import plots
 from lustrum.cost import bill
+from lustrum.course import phases, spent
 from lustrum.failures import TABLE, Reaction
-from lustrum.live import phases, spent
 from lustrum.plan import worst_costs
 from lustrum.run import TEARDOWN, Outcome, Run, State, shorten
 from lustrum.units import dollars, duration, moment, size

@@ -7,9 +7,10 @@ import itertools
 from collections.abc import Callable
 
 import pytest
+from lustrum.course import phases, spent
 from lustrum.errors import NotFound, ServiceError
 from lustrum.failures import Failure
-from lustrum.live import LiveView, follow, last_line, panel, phases, sparkline, spent
+from lustrum.live import LiveView, follow, last_line, panel, sparkline
 from lustrum.run import Checkpoint, Moment, Outcome, Progress, Run, State
 from rich.console import Console
 

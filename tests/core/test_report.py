@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
+import sys
 from html.parser import HTMLParser
+from pathlib import Path
 
 import pytest
 from lustrum.failures import TABLE, Failure
@@ -107,6 +111,22 @@ class TestContent:
             Mishap(failure=failure, at=records.BEGAN, state=State.TRAINING, sentence="it broke")
         ]
         assert failure.value in Page(render(run, [])).text
+
+
+class TestImports:
+    def test_report_needs_no_package_that_close_run_lacks(self) -> None:
+        """Its requirements hold jinja2 and matplotlib, not what the command line uses."""
+        code = (
+            "import sys; from tests.core import records; from lustrum.report import render;"
+            "render(records.eventful_run(), []);"
+            "print([n for n in ('rich', 'typer', 'httpx', 'google.cloud') if n in sys.modules])"
+        )
+        root = Path(__file__).parents[2]
+        done = subprocess.run(
+            [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=root,
+            env={**os.environ, "PYTHONPATH": f"{root}:{root / 'shared'}"}, check=True,
+        )  # fmt: skip
+        assert done.stdout.strip() == "[]"
 
 
 class TestMissingData:

@@ -9,8 +9,9 @@ import typer
 from rich.table import Table
 
 from lustrum.cli.session import FAILED, Session, console, run_argument, session_of, translated
+from lustrum.course import spent
 from lustrum.errors import NotFound
-from lustrum.live import LiveView, follow, last_line, spent
+from lustrum.live import LiveView, follow, last_line
 from lustrum.request import BadRequest
 from lustrum.run import Outcome
 from lustrum.units import dollars, duration
