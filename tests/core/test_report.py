@@ -119,7 +119,7 @@ class TestImports:
         code = (
             "import sys; from tests.core import records; from lustrum.report import render;"
             "render(records.eventful_run(), []);"
-            "print([n for n in ('rich', 'typer', 'httpx', 'google.cloud') if n in sys.modules])"
+            "print([n for n in ('rich', 'typer', 'httpx', 'google.api_core') if n in sys.modules])"
         )
         root = Path(__file__).parents[2]
         done = subprocess.run(
