@@ -102,7 +102,9 @@ class CloudBuild:
         return self._runner.cancel(parts["build"])
 
     def _list(self, where: str, query: Mapping[str, str], **_: Any) -> Any:
-        found = [one for one in self._runner.list(where) if matches(one, query.get("filter", ""))]
+        wanted = query.get("filter", "")
+        matches({}, wanted)  # a filter that cannot be read is refused, builds or not
+        found = [one for one in self._runner.list(where) if matches(one, wanted)]
         start, size = int(query.get("pageToken") or 0), int(query.get("pageSize") or 50)
         page: dict[str, Any] = {"builds": found[start : start + size]}
         if len(found) > start + size:
