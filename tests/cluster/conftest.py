@@ -98,13 +98,15 @@ def nodes(all_nodes: Nodes, api: Api, until: Until) -> Iterator[Nodes]:
 def until() -> Until:
     """Poll a condition until it is true (returned) or a deadline fails the test."""
 
-    def poll(condition: Callable[[], Any], what: str, seconds: float = 45.0) -> Any:
+    def poll(
+        condition: Callable[[], Any], what: str, seconds: float = 60.0, every: float = 0.1
+    ) -> Any:
         started = time.monotonic()
         deadline = started + seconds
         while not (found := condition()):
             if time.monotonic() > deadline:
                 pytest.fail(f"{what}: not in {seconds:.0f} s")
-            time.sleep(0.1)
+            time.sleep(every)
         print(f"{what}: {time.monotonic() - started:.1f} s")
         return found
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
 from lustrum import manifest
+from lustrum.failures import NODE_LOSS, Failure
 from lustrum.plan import RunPlan, profiles
+from lustrum.readiness import cluster_is_ready, lost_nodes, trouble
 
 from tests.cluster.api import Api, ApiError
 from tests.cluster.conftest import Cluster, Until
@@ -67,12 +70,58 @@ class TestRayCluster:
         )
         assert cluster.status()["head"]["serviceName"] == f"{plan.run_id}-head-svc"
 
+    def test_state_ready_is_sticky_and_our_test_is_not(
+        self, api: Api, nodes: Nodes, until: Until
+    ) -> None:
+        plan = fresh_plan(nodes=2)
+        cluster = apply_all(api, plan, 2)
+        until(lambda: cluster_is_ready(cluster.get(), 2), "ready")
+        assert not cluster_is_ready(cluster.get(), 3), "another size is not ready"
+        lost = cluster.pods("worker")[0]["metadata"]["name"]
+
+        nodes.behaviour.never_ready = lambda pod: pod["metadata"]["name"] == lost
+        until(lambda: not cluster_is_ready(cluster.get(), 2), "one worker is not ready any more")
+        assert cluster.status()["state"] == "ready"
+        nodes.reset()
+        until(lambda: cluster_is_ready(cluster.get(), 2), "ready again")
+
+    def test_invalid_spec_is_told_by_an_event_alone(
+        self, api: Api, nodes: Nodes, until: Until
+    ) -> None:
+        plan = fresh_plan()
+        wrong = manifest.ray_cluster(plan, EXPIRES, 0)
+        wrong["spec"]["headGroupSpec"]["template"]["spec"]["containers"] = []
+        api.apply(wrong)
+        cluster = Cluster(api, plan.run_id)
+        found = until(
+            lambda: trouble(cluster.pods(), api.list("Event"), plan.run_id, 0.0), "an event", 20
+        )
+        assert found[0] is Failure.CONFIG
+        assert "KubeRay refuses the RayCluster" in found[1]
+        assert not cluster.status().get("conditions")
+
+    def test_lost_node_gets_a_new_worker(self, api: Api, nodes: Nodes, until: Until) -> None:
+        plan = fresh_plan(nodes=2)
+        cluster = apply_all(api, plan, 2)
+        until(lambda: cluster_is_ready(cluster.get(), 2), "ready")
+        began = time.time() - 2
+        before = {pod["metadata"]["uid"] for pod in cluster.pods("worker")}
+        nodes.preempt(nodes.names("a4")[0])
+        assert lost_nodes(cluster.pods(), api.list("Event"), plan.run_id, began) in NODE_LOSS
+        until(
+            lambda: (
+                len({pod["metadata"]["uid"] for pod in cluster.pods("worker")} - before) == 1
+                and cluster_is_ready(cluster.get(), 2)
+            ),
+            "a new worker",
+        )
+
     def test_unknown_field_is_refused(self, api: Api) -> None:
         wrong = manifest.ray_cluster(fresh_plan(), EXPIRES, 1)
         wrong["spec"]["headGroupSpec"]["template"]["spec"]["nodeselector"] = {"a": "b"}
         with pytest.raises(ApiError) as refused:
             api.apply(wrong)
-        assert refused.value.status in (400, 500)
+        assert refused.value.status == 500, "server-side apply answers 500 to an unknown field"
         assert "nodeselector" in str(refused.value)
 
     def test_probe_follows_the_ray_of_the_image(
