@@ -61,17 +61,18 @@ def timeline(
             ]
             colour = next(colour for one, _, _, colour in phases if one == name)
             axes.broken_barh(spans, (row - 0.31, 0.62), facecolors=colour, linewidth=0)
-        totals = {name: sum(u - s for n, s, u, _ in phases if n == name) for name in names}
-        ends = {name: max(u for n, _, u, _ in phases if n == name) for name in names}
-        for row, name in enumerate(names):
-            at = (ends[name] - begin) / factor
-            late = ends[name] - begin > whole * 0.82
-            first = min(s for n, s, _, _ in phases if n == name)
+            begins = min(since for one, since, _, _ in phases if one == name) - begin
+            ends = max(until for one, _, until, _ in phases if one == name) - begin
+            total = sum(until - since for one, since, until, _ in phases if one == name)
+            # Beside the bars where there is room, else inside the one that fills the row.
+            place, side, colour = ends, 5, FAINT
+            if ends > whole * 0.82:
+                place, side = (begins, -5) if begins > whole * 0.15 else (ends, -5)
+                colour = FAINT if begins > whole * 0.15 else PAGE
             axes.annotate(
-                duration(totals[name]),
-                ((first - begin) / factor if late else at, row),
-                xytext=(-5 if late else 5, 0), textcoords="offset points", va="center",
-                ha="right" if late else "left", color=FAINT, fontsize=9,
+                duration(total), (place / factor, row), xytext=(side, 0),
+                textcoords="offset points", va="center", ha="left" if side > 0 else "right",
+                color=colour, fontsize=9,
             )  # fmt: skip
         for at, _ in marks:
             axes.axvline((at - begin) / factor, color=BAD, linewidth=1, linestyle=(0, (3, 3)))

@@ -65,7 +65,7 @@ def render(run: Run, events: Sequence[Mapping[str, Any]], now: float | None = No
         costs=_costs(run, at),
         attempts=_attempts(run, at),
         mishaps=_mishaps(run),
-        advice=TABLE[run.failure].advice if run.failure else None,
+        advice=_advice(run),
         problems=run.teardown.problems if run.teardown else [],
         zones=_zones(run),
         places=_places(run),
@@ -87,6 +87,12 @@ def _template() -> Template:
         trim_blocks=True, lstrip_blocks=True,
     )  # fmt: skip
     return environment.get_template("report.html")
+
+
+def _advice(run: Run) -> str | None:
+    """What the user can do, unless the sentence says it already."""
+    advice = TABLE[run.failure].advice if run.failure else ""
+    return advice if advice and advice not in run.reason else None
 
 
 def _facts(run: Run, at: float) -> list[tuple[str, str, str]]:
