@@ -1,4 +1,4 @@
-"""What is behind one cluster's endpoint: its objects, its nodes, and pods that are Ray processes."""
+"""What is behind a cluster's endpoint: its objects, its nodes, pods that are Ray processes."""
 
 from __future__ import annotations
 
@@ -102,7 +102,7 @@ class KubeCluster:
 
     def nodes(self) -> list[Object]:
         """Return the nodes."""
-        return self.store.list(RESOURCES["nodes"], "")
+        return self.store.select(RESOURCES["nodes"], "")
 
     def running_pods(self) -> int:
         """Return how many pods run."""
@@ -115,8 +115,12 @@ class KubeCluster:
         accelerators = list(pool.config.accelerators)
         count = sum(item.accelerator_count for item in accelerators) or gpus
         zone = pool.locations[0] if pool.locations else self.gke.location
-        capacity = {"cpu": "224" if count else "16", "memory": "3968Gi" if count else "64Gi",
-                    "pods": "110", **({"nvidia.com/gpu": str(count)} if count else {})}  # fmt: skip
+        capacity = {
+            "cpu": "224" if count else "16",
+            "memory": "3968Gi" if count else "64Gi",
+            "pods": "110",
+            **({"nvidia.com/gpu": str(count)} if count else {}),
+        }
         name = f"gke-{self.gke.name}-{pool.name}-{unique(8)}-{unique(4)}"
         labels = {
             POOL: pool.name, "kubernetes.io/hostname": name,
@@ -145,7 +149,7 @@ class KubeCluster:
         if node is None:
             return []
         lost = []
-        for pod in self.store.list(RESOURCES["pods"], ""):
+        for pod in self.store.select(RESOURCES["pods"], ""):
             if pod["spec"].get("nodeName") != name or is_over(pod):
                 continue
             self.fail_pod(pod, "Terminated", message)
@@ -156,7 +160,7 @@ class KubeCluster:
 
     def drop_idle_nodes(self) -> None:
         """Take autoscaled nodes away that no pod uses any more."""
-        used = {pod["spec"].get("nodeName") for pod in self.store.list(RESOURCES["pods"], "")
+        used = {pod["spec"].get("nodeName") for pod in self.store.select(RESOURCES["pods"], "")
                 if not is_over(pod)}  # fmt: skip
         for node in self.nodes():
             name, pool = node["metadata"]["name"], self.gke.pool(node["metadata"]["labels"][POOL])
@@ -213,20 +217,32 @@ class KubeCluster:
                 return
             if runtime.wanted_since is None:
                 runtime.wanted_since = time.monotonic()
-                self.event(pod, "Pod", "TriggeredScaleUp", f"pod triggered scale-up: {pool.name} "
-                           f"{len(here)}->{len(here) + 1} (max: {most})", kind="Normal")  # fmt: skip
+                self.event(
+                    pod,
+                    "Pod",
+                    "TriggeredScaleUp",
+                    f"pod triggered scale-up: {pool.name} "
+                    f"{len(here)}->{len(here) + 1} (max: {most})",
+                    kind="Normal",
+                )
             boot = self.state.seconds("compute.boot", self.state.timings.node_boot)
             if time.monotonic() - runtime.wanted_since >= boot:
                 runtime.wanted_since = None
                 self.add_node(pool, gpus)
             return
-        self.event(pod, "Pod", "NotTriggerScaleUp", "pod didn't trigger scale-up: no node pool "
-                   "matches, or its maximum size is reached", kind="Normal", once=runtime)  # fmt: skip
+        self.event(
+            pod,
+            "Pod",
+            "NotTriggerScaleUp",
+            "pod didn't trigger scale-up: no node pool matches, or its maximum size is reached",
+            kind="Normal",
+            once=runtime,
+        )
 
     def _gpus_on(self, node: Object) -> int:
         return sum(
             gpus_of(pod)
-            for pod in self.store.list(RESOURCES["pods"], "")
+            for pod in self.store.select(RESOURCES["pods"], "")
             if pod["spec"].get("nodeName") == node["metadata"]["name"] and not is_over(pod)
         )
 
@@ -286,7 +302,7 @@ class KubeCluster:
 
     def bind_claims(self) -> None:
         """Bind each claim whose instance is there, as the volume controller does."""
-        for claim in self.store.list(RESOURCES["persistentvolumeclaims"], ""):
+        for claim in self.store.select(RESOURCES["persistentvolumeclaims"], ""):
             folder = self.claim_folder(claim["metadata"]["namespace"], claim["metadata"]["name"])
             phase = "Bound" if folder is not None and folder.is_dir() else "Pending"
             if (claim.get("status") or {}).get("phase") != phase:

@@ -51,12 +51,22 @@ class Compute:
             items.setdefault(f"zones/{zone}", {"instances": []})["instances"].append(vm)
         for zone in ZONES:
             if zone in missing:
-                items[f"zones/{zone}"] = {"warning": {
-                    "code": "UNREACHABLE", "message": f"zones/{zone} is not reachable."}}  # fmt: skip
+                items[f"zones/{zone}"] = {
+                    "warning": {
+                        "code": "UNREACHABLE",
+                        "message": f"zones/{zone} is not reachable.",
+                    }
+                }
             else:
-                items.setdefault(f"zones/{zone}", {"warning": {
-                    "code": "NO_RESULTS_ON_PAGE",
-                    "message": f"There are no results for scope 'zones/{zone}' on this page."}})  # fmt: skip
+                items.setdefault(
+                    f"zones/{zone}",
+                    {
+                        "warning": {
+                            "code": "NO_RESULTS_ON_PAGE",
+                            "message": f"No results for scope 'zones/{zone}'.",
+                        }
+                    },
+                )
         answer: dict[str, Any] = {"kind": "compute#instanceAggregatedList", "items": items}
         if missing:
             answer["unreachables"] = [f"zones/{zone}" for zone in missing]
@@ -68,8 +78,7 @@ class Compute:
             found = list(self._state.vms.values())
             for cluster in self._state.clusters.values():
                 found += [
-                    _vm(self._state.project, cluster, node)
-                    for node in cluster.kubernetes.nodes()
+                    _vm(self._state.project, cluster, node) for node in cluster.kubernetes.nodes()
                 ]
         return found
 

@@ -7,16 +7,14 @@ side, nodes and Kubernetes API, is `kubernetes_api`.
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from google.cloud import container_v1 as api
-from google.protobuf import json_format
 
+from infra.local.cloud.gke_messages import code_of, fingerprint, matched, target_of
 from infra.local.cloud.state import Problem, State, now, unique
 
 VERSION = "1.35.4-gke.1042000"
@@ -25,7 +23,8 @@ _POOL = re.compile(_CLUSTER.pattern + r"/nodePools/([^/]+)")
 _OPERATION = re.compile(r"projects/([^/]+)/locations/([^/]+)/operations/([^/]+)")
 _PARENT = re.compile(r"projects/([^/]+)/locations/([^/]+)")
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
-Status, PoolStatus = api.Cluster.Status, api.NodePool.Status
+Status: Any = api.Cluster.Status
+PoolStatus: Any = api.NodePool.Status
 Done, Running = api.Operation.Status.DONE, api.Operation.Status.RUNNING
 Kind = api.Operation.Type
 
@@ -66,7 +65,7 @@ class Gke:
         self._state = state
         self._open = open_kubernetes
         self.methods: dict[str, tuple[Any, Any, Callable[[Any], Any]]] = {
-            "ListClusters": (api.ListClustersRequest, api.ListClustersResponse, self.list),
+            "ListClusters": (api.ListClustersRequest, api.ListClustersResponse, self.clusters),
             "GetCluster": (api.GetClusterRequest, api.Cluster, self.get),
             "CreateCluster": (api.CreateClusterRequest, api.Operation, self.create),
             "DeleteCluster": (api.DeleteClusterRequest, api.Operation, self.delete),
@@ -91,19 +90,19 @@ class Gke:
         """Answer one call. Raises Problem."""
         refused = self._state.faults.refusal(f"gke.{method}")
         if refused is not None:
-            raise Problem(_code(refused[0]), refused[1], refused[0])
+            raise Problem(code_of(refused[0]), refused[1], refused[0])
         with self._state.lock:
             answer = self.methods[method][2](request)
         if not method.startswith(("Get", "List")):
-            self._state.log("gke", f"{method} {_target(request)}")
+            self._state.log("gke", f"{method} {target_of(request)}")
         lost = self._state.faults.lost(f"gke.{method}")
         if lost is not None:
-            raise Problem(_code(lost[0]), lost[1], lost[0])
+            raise Problem(code_of(lost[0]), lost[1], lost[0])
         return answer
 
     # Clusters.
 
-    def list(self, request: Any) -> Any:
+    def clusters(self, request: Any) -> Any:
         location = self._location(request.parent)
         found = [
             cluster.message
@@ -119,7 +118,7 @@ class Gke:
 
     def create(self, request: Any) -> Any:
         location = self._location(request.parent)
-        cluster = api.Cluster(request.cluster)
+        cluster: Any = api.Cluster(request.cluster)
         if not _NAME.fullmatch(cluster.name):
             raise Problem("INVALID_ARGUMENT", f"Cluster name {cluster.name!r} is not valid: "
                           "lowercase letters, digits and hyphens, at most 40.")  # fmt: skip
@@ -143,7 +142,7 @@ class Gke:
         cluster.create_time = now()
         cluster.id = unique(64)
         cluster.current_master_version = cluster.initial_cluster_version or VERSION
-        cluster.label_fingerprint = _fingerprint(cluster.resource_labels)
+        cluster.label_fingerprint = fingerprint(cluster.resource_labels)
         if not cluster.locations:
             cluster.locations = [location if location.count("-") == 2 else f"{location}-b"]
         for pool in cluster.node_pools:
@@ -194,7 +193,7 @@ class Gke:
             raise Problem("FAILED_PRECONDITION", "Labels could not be set due to fingerprint "
                           "mismatch: read the cluster again.")  # fmt: skip
         found.message.resource_labels = dict(request.resource_labels)
-        found.message.label_fingerprint = _fingerprint(request.resource_labels)
+        found.message.label_fingerprint = fingerprint(request.resource_labels)
         return self._begin(
             found, None, Kind.UPDATE_CLUSTER, "gke.SetLabels", self._state.timings.update
         )
@@ -202,14 +201,16 @@ class Gke:
     # Node pools.
 
     def pools(self, request: Any) -> Any:
-        return api.ListNodePoolsResponse(node_pools=self._cluster(request.parent).message.node_pools)
+        return api.ListNodePoolsResponse(
+            node_pools=self._cluster(request.parent).message.node_pools
+        )
 
     def get_pool(self, request: Any) -> Any:
         return self._pool(request.name)[1]
 
     def create_pool(self, request: Any) -> Any:
         found = self._cluster(request.parent)
-        pool = api.NodePool(request.node_pool)
+        pool: Any = api.NodePool(request.node_pool)
         if found.pool(pool.name) is not None:
             raise Problem("ALREADY_EXISTS", f"Already exists: {request.parent}/nodePools/"
                           f"{pool.name}.")  # fmt: skip
@@ -292,7 +293,7 @@ class Gke:
         )
 
     def operation(self, request: Any) -> Any:
-        match = _match(_OPERATION, request.name)
+        match = matched(_OPERATION, request.name)
         self._state.check_project(match[1])
         found = self._state.gke_operations.get(match[3])
         if found is None or found.location != match[2]:
@@ -302,8 +303,10 @@ class Gke:
     def cancel(self, request: Any) -> None:
         found = self.operation(request)
         # "GKE ... only node pool upgrades can be cancelled" (and none happens here).
-        raise Problem("FAILED_PRECONDITION", f"Operation {found.name} ({found.operation_type.name})"
-                      " cannot be cancelled.")  # fmt: skip
+        raise Problem(
+            "FAILED_PRECONDITION",
+            f"Operation {found.name} ({found.operation_type.name}) cannot be cancelled.",
+        )  # fmt: skip
 
     def config(self, request: Any) -> Any:
         self._location(request.name)
@@ -322,7 +325,7 @@ class Gke:
     ) -> Any:
         name = f"operation-{unique(13)}-{unique(8)}-{unique(8)}"
         target = self._path(found.location, found.name) + (f"/nodePools/{pool}" if pool else "")
-        operation = api.Operation(
+        operation: Any = api.Operation(
             name=name, location=found.location, operation_type=kind, status=Running,
             start_time=now(), target_link=f"https://container.googleapis.com/v1/{target}",
             self_link="https://container.googleapis.com/v1/projects/"
@@ -365,7 +368,7 @@ class Gke:
         pool.self_link = f"{cluster.self_link}/nodePools/{pool.name}"
 
     def _cluster(self, name: str) -> ClusterState:
-        match = _match(_CLUSTER, name)
+        match = matched(_CLUSTER, name)
         self._state.check_project(match[1])
         found = self._state.clusters.get((match[2], match[3]))
         if not isinstance(found, ClusterState):
@@ -373,7 +376,7 @@ class Gke:
         return found
 
     def _pool(self, name: str) -> tuple[ClusterState, Any]:
-        match = _match(_POOL, name)
+        match = matched(_POOL, name)
         found = self._cluster(name.rsplit("/nodePools/", 1)[0])
         pool = found.pool(match[4])
         if pool is None:
@@ -381,51 +384,9 @@ class Gke:
         return found, pool
 
     def _location(self, parent: str) -> str:
-        match = _match(_PARENT, parent)
+        match = matched(_PARENT, parent)
         self._state.check_project(match[1])
         return match[2]
 
     def _path(self, location: str, name: str) -> str:
         return f"projects/{self._state.project}/locations/{location}/clusters/{name}"
-
-
-def to_json(message: Any) -> dict[str, Any]:
-    """Return a proto-plus message as the JSON of the REST API."""
-    found: dict[str, Any] = json_format.MessageToDict(type(message).pb(message))
-    return found
-
-
-def from_json(kind: Any, body: dict[str, Any]) -> Any:
-    """Read a message from JSON. Raises Problem, naming the unknown or ill-typed field."""
-    message = kind()
-    try:
-        json_format.ParseDict(body, kind.pb(message))
-    except json_format.ParseError as error:
-        raise Problem("INVALID_ARGUMENT", f"Invalid JSON payload received. {error}") from None
-    return message
-
-
-def _target(request: Any) -> str:
-    fields = type(request).meta.fields
-    for key in ("name", "parent"):
-        if key in fields and getattr(request, key):
-            return str(getattr(request, key))
-    return ""
-
-
-def _fingerprint(labels: Any) -> str:
-    text = json.dumps(dict(labels), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:8]
-
-
-def _match(pattern: re.Pattern[str], text: str) -> re.Match[str]:
-    match = pattern.fullmatch(text)
-    if match is None:
-        raise Problem("INVALID_ARGUMENT", f"Invalid resource name {text!r}.")
-    return match
-
-
-def _code(status: int) -> str:
-    return {400: "FAILED_PRECONDITION", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
-            409: "ABORTED", 429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE",
-            504: "DEADLINE_EXCEEDED"}.get(status, "INTERNAL")  # fmt: skip

@@ -115,9 +115,13 @@ class KubernetesApi:
                  sub: str | None) -> Response:  # fmt: skip
         cluster, query = self._cluster, request.args
         kind = request.content_type or ""
-        verb = {"GET": "get" if name else "list", "POST": "create", "PUT": "update",
-                "DELETE": "delete",
-                "PATCH": "apply" if "apply-patch" in kind else "patch"}[request.method]  # fmt: skip
+        verb = {
+            "GET": "get" if name else "list",
+            "POST": "create",
+            "PUT": "update",
+            "DELETE": "delete",
+            "PATCH": "apply" if "apply-patch" in kind else "patch",
+        }[request.method]
         self._injected(f"kubernetes.{verb}.{resource.plural}")
         if verb == "get" and sub == "log":
             return self._log(namespace, name)
@@ -130,7 +134,7 @@ class KubernetesApi:
             store = cluster.store
             strict = query.get("fieldValidation") == "Strict"
             if verb == "list":
-                items = store.list(resource, namespace, query.get("labelSelector", ""),
+                items = store.select(resource, namespace, query.get("labelSelector", ""),
                                    query.get("fieldSelector", ""))  # fmt: skip
                 answer: Object = {"kind": f"{resource.kind}List", "apiVersion": resource.version,
                                   "metadata": {"resourceVersion": store.version},
@@ -138,7 +142,10 @@ class KubernetesApi:
             elif verb == "get":
                 answer = store.get(resource, namespace, name)
             elif verb == "create":
-                answer, code = store.create(resource, namespace, _body(request), strict=strict), 201
+                answer, code = (
+                    store.create(resource, namespace, _body(request), strict=strict),
+                    201,
+                )
             elif verb == "update":
                 answer = store.replace(resource, namespace, name, _body(request), strict=strict)
             elif verb == "apply":
@@ -166,7 +173,7 @@ class KubernetesApi:
         options = _body(request) if request.data else {}
         policy = request.args.get("propagationPolicy") or options.get("propagationPolicy")
         if not name:
-            for item in store.list(resource, namespace, request.args.get("labelSelector", "")):
+            for item in store.select(resource, namespace, request.args.get("labelSelector", "")):
                 self._delete_one(resource, item, policy)
             return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success"}
         found = store.get(resource, namespace, name)
@@ -194,7 +201,7 @@ class KubernetesApi:
         store, lock = self._cluster.store, self._cluster.state.lock
         if not seen:
             with lock:
-                for item in store.list(resource, namespace, query.get("labelSelector", "")):
+                for item in store.select(resource, namespace, query.get("labelSelector", "")):
                     yield json.dumps({"type": "ADDED", "object": item}) + "\n"
                 seen = int(store.version)
         while time.monotonic() < ends and not self._cluster.closed:

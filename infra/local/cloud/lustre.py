@@ -36,7 +36,7 @@ class Lustre:
         """Return the folder that is an instance's file system."""
         return self._state.root / "lustre" / instance
 
-    def list(self, location: str) -> dict[str, Any]:
+    def listing(self, location: str) -> dict[str, Any]:
         """Return the instances of a location, or of all (`-`), and who did not answer."""
         self._check("list")
         missing = self._state.faults.value("lustre.unreachable") or []
@@ -118,9 +118,7 @@ class Lustre:
                 folder = self.folder(name.rsplit("/", 1)[-1])
                 if folder.exists():
                     folder.rename(gone)
-                    threading.Thread(
-                        target=shutil.rmtree, args=(gone, True), daemon=True
-                    ).start()
+                    threading.Thread(target=shutil.rmtree, args=(gone, True), daemon=True).start()
                 self._state.instances.pop(name, None)
                 self._finish(operation, response={})
 
@@ -301,8 +299,13 @@ class Lustre:
     def _check(self, call: str) -> None:
         refused = self._state.faults.refusal(f"lustre.{call}")
         if refused is not None:
-            code = {403: "PERMISSION_DENIED", 404: "NOT_FOUND", 409: "ABORTED",
-                    429: "RESOURCE_EXHAUSTED", 500: "INTERNAL"}.get(refused[0], "UNAVAILABLE")  # fmt: skip
+            code = {
+                403: "PERMISSION_DENIED",
+                404: "NOT_FOUND",
+                409: "ABORTED",
+                429: "RESOURCE_EXHAUSTED",
+                500: "INTERNAL",
+            }.get(refused[0], "UNAVAILABLE")
             raise Problem(code, refused[1], refused[0])
 
 

@@ -32,7 +32,7 @@ class Monitoring:
         self._state = state
         self._seen: dict[str, tuple[float, int]] = {}
 
-    def list(self, request: Any) -> Any:
+    def answer(self, request: Any) -> Any:
         """Answer ListTimeSeries: one sample per series, "now". Raises Problem."""
         refused = self._state.faults.refusal("monitoring.ListTimeSeries")
         if refused is not None:
@@ -43,7 +43,7 @@ class Monitoring:
         if not metric:
             raise Problem("INVALID_ARGUMENT", "The supplied filter does not specify a valid "
                           "combination of metric and monitored resource descriptors.")  # fmt: skip
-        answer = api.ListTimeSeriesResponse()
+        answer: Any = api.ListTimeSeriesResponse()
         if not metric.startswith(PREFIX):
             return answer
         name = metric.removeprefix(PREFIX)
@@ -51,7 +51,9 @@ class Monitoring:
             instances = [dict(item) for item in self._state.instances.values()]
         for instance in instances:
             short, zone = instance["name"].rsplit("/", 1)[-1], instance["name"].split("/")[3]
-            wanted = terms.get("resource.labels.instance_id", terms.get("resource.label.instance_id"))
+            wanted = terms.get(
+                "resource.labels.instance_id", terms.get("resource.label.instance_id")
+            )
             if instance["state"] != "ACTIVE" or (wanted and wanted != short):
                 continue
             for labels, value in self._values(name, short, int(instance["capacityGib"]) * GIB):
@@ -97,7 +99,7 @@ class Monitoring:
         if name == "connected_clients":
             with self._state.lock:
                 return sum(
-                    cluster.kubernetes.running_pods()
+                    int(cluster.kubernetes.running_pods())
                     for cluster in self._state.clusters.values()
                     if cluster.name == instance
                 )

@@ -2,10 +2,10 @@
 
 Each `volumeMount` of a pod is a real folder: Lustre the instance's folder, a ConfigMap or Secret a
 folder with its files (a Secret's readable by the owner alone). What a container would see at
-`/lustre` is at another path here, so the stand-in writes mount prefixes anew in the one place where
-a job's command enters, the proxied `POST /api/jobs/` (entrypoint and `runtime_env.env_vars`), in a
-pod's own environment, and back again in what the dashboard answers about jobs and logs. Nothing
-else is touched: a path computed by the job itself is a real one and stays.
+`/lustre` is at another path here, so the stand-in writes mount prefixes anew in the one place
+where a job's command enters, the proxied `POST /api/jobs/` (entrypoint and `env_vars`), in a pod's
+own environment, and back again in what the dashboard answers about jobs and logs. Nothing else is
+touched: a path the job itself computes is a real one and stays.
 """
 
 from __future__ import annotations
@@ -26,15 +26,14 @@ def inward(text: str, mounts: Mapping[str, Path]) -> str:
     if not mounts:
         return text
     names = "|".join(re.escape(mount) for mount in sorted(mounts, key=len, reverse=True))
-    return re.sub(
-        rf"(?<![\w./-])({names})(?![\w.-])", lambda match: str(mounts[match[1]]), text
-    )
+    return re.sub(rf"(?<![\w./-])({names})(?![\w.-])", lambda match: str(mounts[match[1]]), text)
 
 
 def outward(text: str, mounts: Mapping[str, Path]) -> str:
     """Write local paths as container ones."""
     for mount, folder in sorted(mounts.items(), key=lambda pair: -len(str(pair[1]))):
-        text = re.sub(re.escape(str(folder)) + r"(?![\w.-])", lambda _, to=mount: to, text)
+        # No mount holds a backslash, so it can be the replacement as it is.
+        text = re.sub(re.escape(str(folder)) + r"(?![\w.-])", mount, text)
     return text
 
 

@@ -63,7 +63,9 @@ _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 class Refusal(Exception):
     """What a Kubernetes API answers instead of an object: a `Status`."""
 
-    def __init__(self, code: int, reason: str, message: str, details: Object | None = None) -> None:
+    def __init__(
+        self, code: int, reason: str, message: str, details: Object | None = None
+    ) -> None:
         super().__init__(message)
         self.code, self.reason, self.message = code, reason, message
         self.details = details or {}
@@ -84,7 +86,7 @@ class Store:
         self._versions = itertools.count(1000)
         self.history: list[tuple[int, str, str, Object]] = []  # version, event, plural, object
 
-    def list(self, resource: Resource, namespace: str, labels: str = "",
+    def select(self, resource: Resource, namespace: str, labels: str = "",
              fields: str = "") -> list[Object]:  # fmt: skip
         """Return objects that agree with the selectors."""
         return [
@@ -242,8 +244,12 @@ class Store:
 
     def _check(self, resource: Resource, namespace: str, body: Object, strict: bool) -> None:
         if body.get("kind", resource.kind) != resource.kind:
-            raise Refusal(400, "BadRequest", f"{body.get('kind')} in version "
-                          f'"{body.get("apiVersion")}" cannot be handled as a {resource.kind}')  # fmt: skip
+            raise Refusal(
+                400,
+                "BadRequest",
+                f"{body.get('kind')} in version "
+                f'"{body.get("apiVersion")}" cannot be handled as a {resource.kind}',
+            )
         given = (body.get("metadata") or {}).get("namespace")
         if resource.namespaced and given not in (None, namespace):
             raise Refusal(400, "BadRequest", "the namespace of the provided object does not match "
@@ -259,13 +265,20 @@ class Store:
         name = body["metadata"].get("name", "")
         invalid = schema.invalid_fields(resource.kind, body)
         if not _NAME.fullmatch(str(name)):
-            invalid.append(f'metadata.name: Invalid value: "{name}": a lowercase RFC 1123 '
-                           "subdomain must consist of lower case alphanumeric characters, '-' or "
-                           "'.', and must start and end with an alphanumeric character")  # fmt: skip
+            invalid.append(
+                f'metadata.name: Invalid value: "{name}": a lowercase RFC 1123 '
+                "subdomain must consist of lower case alphanumeric characters, '-' or "
+                "'.', and must start and end with an alphanumeric character"
+            )
         if invalid:
-            raise Refusal(422, "Invalid", f'{resource.kind}'
-                          f'{"." + resource.version.split("/")[0] if "/" in resource.version else ""}'
-                          f' "{name}" is invalid: {", ".join(invalid)}', _details(resource, name))  # fmt: skip
+            raise Refusal(
+                422,
+                "Invalid",
+                f"{resource.kind}"
+                f"{'.' + resource.version.split('/')[0] if '/' in resource.version else ''}"
+                f' "{name}" is invalid: {", ".join(invalid)}',
+                _details(resource, name),
+            )
 
 
 def not_found(resource: Resource, name: str) -> Refusal:

@@ -18,6 +18,7 @@ from typing import Any
 from infra.local.cloud import mounts
 from infra.local.cloud.cluster import KubeCluster, PodRuntime, gpus_of, is_over
 from infra.local.cloud.objects import RESOURCES, Object, stamp
+from infra.local.cloud.raycluster_status import is_ready, node_type, write_status
 from infra.local.cloud.state import unique
 
 GROUP = "ray.io"
@@ -52,13 +53,13 @@ def reconcile(cluster: KubeCluster) -> None:
     """Bring every RayCluster one step nearer to what its spec says."""
     if cluster.closed or not operator_is_there(cluster):
         return
-    present = cluster.store.list(RAY, "")
+    present = cluster.store.select(RAY, "")
     uids = {item["metadata"]["uid"] for item in present}
-    for pod in cluster.store.list(PODS, ""):
+    for pod in cluster.store.select(PODS, ""):
         owner = (pod["metadata"].get("ownerReferences") or [{}])[0].get("uid")
         if owner is not None and owner not in uids:
             cluster.remove_pod(pod)
-    for service in cluster.store.list(RESOURCES["services"], ""):
+    for service in cluster.store.select(RESOURCES["services"], ""):
         owner = (service["metadata"].get("ownerReferences") or [{}])[0].get("uid")
         if owner is not None and owner not in uids:
             cluster.store.remove("services", service)
@@ -82,7 +83,10 @@ def _invalid(item: Object) -> tuple[str, str] | None:
         return "InvalidRayClusterMetadata", f"RayCluster name should be no more than 53 "\
             f"characters, got {len(name)}"  # fmt: skip
     if not _DNS_1035.fullmatch(name):
-        return "InvalidRayClusterMetadata", f"RayCluster name {name} should be a valid DNS1035 label"
+        return (
+            "InvalidRayClusterMetadata",
+            f"RayCluster name {name} should be a valid DNS1035 label",
+        )
     head = (spec.get("headGroupSpec") or {}).get("template") or {}
     if not (head.get("spec") or {}).get("containers"):
         return "InvalidRayClusterSpec", "headGroupSpec should have at least one container"
@@ -101,7 +105,7 @@ def _invalid(item: Object) -> tuple[str, str] | None:
 
 def _tell_once(cluster: KubeCluster, item: Object, reason: str, text: str) -> None:
     meta = item["metadata"]
-    for event in cluster.store.list(RESOURCES["events"], meta["namespace"]):
+    for event in cluster.store.select(RESOURCES["events"], meta["namespace"]):
         about = event["involvedObject"]
         if about.get("uid") == meta["uid"] and event["message"].endswith(text):
             return
@@ -118,13 +122,13 @@ def _reconcile_one(cluster: KubeCluster, item: Object) -> None:
     if spec.get("suspend"):
         for pod in pods:
             cluster.remove_pod(pod)
-        _write_status(cluster, item, [], 0, None)
+        write_status(cluster, item, [], 0, None)
         return
-    heads = [pod for pod in pods if _type(pod) == "head"]
+    heads = [pod for pod in pods if node_type(pod) == "head"]
     heads = _without_lost(cluster, item, heads)
     if not heads:
         # A new head has a new GCS: what joined the old one cannot join it.
-        for pod in [pod for pod in pods if _type(pod) == "worker"]:
+        for pod in [pod for pod in pods if node_type(pod) == "worker"]:
             cluster.remove_pod(pod)
         problem = _make_pod(cluster, item, "head", spec["headGroupSpec"], "headgroup")
     desired = 0
@@ -140,7 +144,7 @@ def _reconcile_one(cluster: KubeCluster, item: Object) -> None:
             problem = problem or _make_pod(cluster, item, "worker", group, group["groupName"])
     for pod in _pods_of(cluster, item):
         _step_pod(cluster, item, pod)
-    _write_status(cluster, item, _pods_of(cluster, item), desired, problem)
+    write_status(cluster, item, _pods_of(cluster, item), desired, problem)
 
 
 def _without_lost(cluster: KubeCluster, item: Object, pods: list[Object]) -> list[Object]:
@@ -159,9 +163,15 @@ def _without_lost(cluster: KubeCluster, item: Object, pods: list[Object]) -> lis
             if runtime.wanted_since is None:
                 runtime.wanted_since = time.monotonic()
             elif time.monotonic() - runtime.wanted_since > cluster.state.timings.recreate:
-                cluster.event(item, "RayCluster", "DeletedPod", "Deleted Pod "
-                              f"{pod['metadata']['namespace']}/{pod['metadata']['name']}; Pod "
-                              "status: Failed; Pod restart policy: Never", kind="Normal")  # fmt: skip
+                cluster.event(
+                    item,
+                    "RayCluster",
+                    "DeletedPod",
+                    "Deleted Pod "
+                    f"{pod['metadata']['namespace']}/{pod['metadata']['name']}; Pod "
+                    "status: Failed; Pod restart policy: Never",
+                    kind="Normal",
+                )
                 cluster.remove_pod(pod)
                 continue
         kept.append(pod)
@@ -174,8 +184,10 @@ def _make_pod(
     meta, template = item["metadata"], group["template"]
     account = template["spec"].get("serviceAccountName", "default")
     if cluster.store.find("serviceaccounts", meta["namespace"], account) is None:
-        text = (f"pods \"{meta['name']}-{kind}\" is forbidden: error looking up service account "
-                f"{meta['namespace']}/{account}: serviceaccount \"{account}\" not found")  # fmt: skip
+        text = (
+            f'pods "{meta["name"]}-{kind}" is forbidden: error looking up service account '
+            f'{meta["namespace"]}/{account}: serviceaccount "{account}" not found'
+        )
         _tell_once(cluster, item, f"FailedToCreate{kind.capitalize()}Pod", text)
         return text
     suffix = "head" if kind == "head" else f"{group_name}-worker"
@@ -245,7 +257,7 @@ def _start(cluster: KubeCluster, item: Object, pod: Object, runtime: PodRuntime)
         for entry in container.get("env") or []
     }
     home = cluster.folder / name / "home"
-    if _type(pod) == "head":
+    if node_type(pod) == "head":
         runtime.raylet = cluster.raylets.start_head(name, env, cpus, home)
     else:
         head = _head_runtime(cluster, item)
@@ -253,9 +265,7 @@ def _start(cluster: KubeCluster, item: Object, pod: Object, runtime: PodRuntime)
             _waiting(cluster, pod, "PodInitializing", "")  # KubeRay's wait-gcs-ready container
             return
         gpus = int(float(parameters.get("num-gpus") or gpus_of(pod)))
-        runtime.raylet = cluster.raylets.start_worker(
-            name, env, cpus, gpus, head.raylet.gcs, home
-        )
+        runtime.raylet = cluster.raylets.start_worker(name, env, cpus, gpus, head.raylet.gcs, home)
     cluster.watch_health(name, runtime)
     _show_running(cluster, pod, runtime)
 
@@ -266,7 +276,7 @@ def _show_running(cluster: KubeCluster, pod: Object, runtime: PodRuntime) -> Non
     before = pod.get("status") or {}
     since = before.get("startTime", stamp())
     flag = "True" if ready else "False"
-    changed = ready != _is_ready(pod)
+    changed = ready != is_ready(pod)
     moment = stamp() if changed else (before.get("conditions") or [{}])[0].get(
         "lastTransitionTime", since)  # fmt: skip
     container = pod["spec"]["containers"][0]
@@ -278,71 +288,11 @@ def _show_running(cluster: KubeCluster, pod: Object, runtime: PodRuntime) -> Non
             {"type": "PodScheduled", "status": "True", "lastTransitionTime": since},
         ],
         "containerStatuses": [{
-            "name": container["name"], "image": container.get("image", ""), "imageID": "", "ready": ready,
+            "name": container["name"], "imageID": "",
+            "image": container.get("image", ""), "ready": ready,
             "started": True, "restartCount": 0, "state": {"running": {"startedAt": since}},
         }],
     })  # fmt: skip
-
-
-def _write_status(cluster: KubeCluster, item: Object, pods: list[Object], desired: int,
-                  problem: str | None) -> None:  # fmt: skip
-    meta, before = item["metadata"], item.get("status") or {}
-    workers = [pod for pod in pods if _type(pod) == "worker"]
-    head = next((pod for pod in pods if _type(pod) == "head"), None)
-    groups = item["spec"].get("workerGroupSpecs") or []
-    head_ready = head is not None and _is_ready(head)
-    all_ready = head_ready and all(_is_ready(pod) for pod in pods)
-    counts = {
-        "desiredWorkerReplicas": desired,
-        "minWorkerReplicas": sum(group.get("minReplicas", 0) for group in groups),
-        "maxWorkerReplicas": sum(group.get("maxReplicas", 0) for group in groups),
-        "availableWorkerReplicas":
-            sum(1 for pod in workers if pod["status"].get("phase") == "Running"),
-        "readyWorkerReplicas": sum(1 for pod in workers if _is_ready(pod)),
-    }  # fmt: skip
-    status: Object = {key: value for key, value in counts.items() if value}
-    status["observedGeneration"] = meta["generation"]
-    status["head"] = {"serviceName": f"{meta['name']}-head-svc"}
-    if head is not None:
-        status["head"]["podName"] = head["metadata"]["name"]
-        for key in ("podIP", "serviceIP"):
-            address = head["status"].get("podIP")
-            if address:
-                status["head"][key] = address
-    status["endpoints"] = {"dashboard": "8265", "gcs": "6379", "client": "10001"}
-    suspended = bool(item["spec"].get("suspend"))
-    if suspended:
-        status["state"] = "suspended"
-    elif all_ready and len(pods) == desired + 1 and problem is None:
-        status["state"] = "ready"
-    elif before.get("state"):
-        status["state"] = before["state"]  # sticky
-    provisioned = all_ready or _condition(before, "RayClusterProvisioned") == "True"
-    status["conditions"] = _conditions(before, {
-        "HeadPodReady": (head_ready, "HeadPodRunningAndReady" if head_ready else
-                         "HeadPodNotFound" if head is None else "ContainersNotReady"),
-        "RayClusterProvisioned": (provisioned and not suspended, "AllPodRunningAndReadyFirstTime"
-                                  if provisioned else "RayClusterPodsProvisioning"),
-        **({"ReplicaFailure": (True, "FailedCreatePod")} if problem else {}),
-    }, problem or "")  # fmt: skip
-    if {**before, "lastUpdateTime": 0} != {**status, "lastUpdateTime": 0}:
-        status["lastUpdateTime"] = stamp()
-        cluster.store.set_status("rayclusters", item, status)
-
-
-def _conditions(
-    before: Object, wanted: dict[str, tuple[bool, str]], message: str
-) -> list[Object]:
-    known = {item["type"]: item for item in before.get("conditions") or []}
-    found = []
-    for kind, (flag, reason) in wanted.items():
-        text = "True" if flag else "False"
-        old = known.get(kind)
-        same = old is not None and old["status"] == text
-        moment = old["lastTransitionTime"] if same and old is not None else stamp()
-        found.append({"type": kind, "status": text, "reason": reason, "lastTransitionTime": moment,
-                      "message": message if kind == "ReplicaFailure" else ""})  # fmt: skip
-    return found
 
 
 def _ensure_service(cluster: KubeCluster, item: Object) -> None:
@@ -379,7 +329,8 @@ def _waiting(cluster: KubeCluster, pod: Object, reason: str, message: str) -> No
         "conditions": [{"type": "PodScheduled", "status": "True"},
                        {"type": "Ready", "status": "False", "reason": "ContainersNotReady"}],
         "containerStatuses": [{
-            "name": container["name"], "image": container.get("image", ""), "imageID": "", "ready": False,
+            "name": container["name"], "imageID": "",
+            "image": container.get("image", ""), "ready": False,
             "started": False, "restartCount": 0,
             "state": {"waiting": {"reason": reason, **({"message": message} if message else {})}},
         }],
@@ -406,13 +357,13 @@ def _value(cluster: KubeCluster, pod: Object, entry: Object) -> str:
 
 def _pods_of(cluster: KubeCluster, item: Object) -> list[Object]:
     meta = item["metadata"]
-    return cluster.store.list(PODS, meta["namespace"], f"ray.io/cluster={meta['name']}")
+    return cluster.store.select(PODS, meta["namespace"], f"ray.io/cluster={meta['name']}")
 
 
 def head_mounts(cluster: KubeCluster, service: Object) -> tuple[int | None, dict[str, Path]]:
     """Return dashboard port and mounts of the running head behind a service."""
     selector = ",".join(f"{key}={value}" for key, value in service["spec"]["selector"].items())
-    for pod in cluster.store.list(PODS, service["metadata"]["namespace"], selector):
+    for pod in cluster.store.select(PODS, service["metadata"]["namespace"], selector):
         runtime = cluster.pods.get(pod["metadata"]["name"])
         if runtime is not None and runtime.raylet is not None and not is_over(pod):
             return runtime.raylet.dashboard, dict(runtime.mounts)
@@ -421,7 +372,7 @@ def head_mounts(cluster: KubeCluster, service: Object) -> tuple[int | None, dict
 
 def _head_runtime(cluster: KubeCluster, item: Object) -> PodRuntime | None:
     for pod in _pods_of(cluster, item):
-        if _type(pod) == "head" and not is_over(pod):
+        if node_type(pod) == "head" and not is_over(pod):
             return cluster.pods.get(pod["metadata"]["name"])
     return None
 
@@ -429,7 +380,7 @@ def _head_runtime(cluster: KubeCluster, item: Object) -> PodRuntime | None:
 def _group(item: Object, pod: Object) -> Any:
     name = pod["metadata"]["labels"]["ray.io/group"]
     for group in item["spec"].get("workerGroupSpecs") or []:
-        if group["groupName"] == name and _type(pod) == "worker":
+        if group["groupName"] == name and node_type(pod) == "worker":
             return group
     return item["spec"]["headGroupSpec"]
 
@@ -449,18 +400,3 @@ def _owner(item: Object) -> Object:
     meta = item["metadata"]
     return {"apiVersion": "ray.io/v1", "kind": "RayCluster", "name": meta["name"],
             "uid": meta["uid"], "controller": True, "blockOwnerDeletion": True}  # fmt: skip
-
-
-def _type(pod: Object) -> str:
-    return str(pod["metadata"]["labels"].get("ray.io/node-type", ""))
-
-
-def _is_ready(pod: Object) -> bool:
-    return _condition(pod.get("status") or {}, "Ready") == "True"
-
-
-def _condition(status: Object, kind: str) -> str | None:
-    for item in status.get("conditions") or []:
-        if item["type"] == kind:
-            return str(item["status"])
-    return None

@@ -8,7 +8,6 @@ system's ephemeral range; workers' own ports are left to the system (`--min-work
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import itertools
 import os
 import random
@@ -30,6 +29,7 @@ from infra.local.cloud import reaper
 
 OBJECT_STORE = 80_000_000  # bytes; Ray refuses less than 78,643,200
 _PORTS = range(20_100, 32_000)
+PARENT = "LUSTRUM_CLOUD_PARENT"  # read by ray_node.py, which imports nothing of ours
 _RAY = Path(__file__).with_name("ray_node.py")
 # Slow machines are slow, not broken: Ray gives up on its dashboard's parts after 30 s.
 _PATIENCE = {
@@ -42,8 +42,6 @@ _PATIENCE = {
     "SPT_NOENV": "1",  # process titles must not overwrite the environment: it carries the mark
     "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
 }
-_PDEATHSIG = 1  # prctl(2)
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass
@@ -154,11 +152,12 @@ class Raylets:
             "VIRTUAL_ENV": sys.prefix,
         }
         complete = {**basic, **_PATIENCE, **self.env, **env, reaper.MARK: self.mark}
+        complete[PARENT] = str(os.getpid())
         with log.open("ab") as file:
             process = subprocess.Popen(
                 [sys.executable, str(_RAY), "start", *arguments],
                 env=complete, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
-                cwd=self.workdir or home, start_new_session=True, preexec_fn=_die_with_parent,
+                cwd=self.workdir or home, start_new_session=True,
             )  # fmt: skip
         return process, log
 
@@ -208,7 +207,3 @@ def _is_free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def _die_with_parent() -> None:
-    _libc.prctl(_PDEATHSIG, signal.SIGKILL)

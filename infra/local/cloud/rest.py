@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from flask import Blueprint, Flask, Response, jsonify, request, send_file
 from werkzeug.exceptions import HTTPException
 
-from infra.local.cloud.gke import from_json, to_json
+from infra.local.cloud.gke_messages import from_json, to_json
 from infra.local.cloud.state import Problem, unique
 from infra.local.cloud.storage import multipart
 
@@ -110,7 +110,7 @@ def _lustre(app: Blueprint, cloud: Cloud) -> None:
     @app.get(base)
     def listing(project: str, location: str) -> Answer:
         cloud.state.check_project(project)
-        return jsonify(cloud.lustre.list(location))
+        return jsonify(cloud.lustre.listing(location))
 
     @app.post(base)
     def create(project: str, location: str) -> Answer:
@@ -159,7 +159,7 @@ def _storage(app: Blueprint, cloud: Cloud) -> None:
 
     @app.get("/storage/v1/b/<bucket>/o")
     def listing(bucket: str) -> Answer:
-        return jsonify(storage.list(bucket, request.args))
+        return jsonify(storage.objects(bucket, request.args))
 
     def _object(bucket: str, name: str) -> Answer:
         if request.method == "DELETE":

@@ -13,7 +13,7 @@ from typing import Any
 
 from kubernetes import client as kube
 
-# "Model" is a class of the client; a leading "*" a list, "{}" a map of it; "any" is not looked into.
+# "Model" is a class of the client; a leading "*" a list, "{}" a map of it; "any": not looked into.
 _RAY: dict[str, dict[str, str]] = {
     "RayCluster": {"apiVersion": "str", "kind": "str", "metadata": "V1ObjectMeta",
                    "spec": "RayClusterSpec", "status": "any"},

@@ -78,7 +78,7 @@ class Cloud:
         grpc_server.add_generic_rpc_handlers((self._cluster_manager(), self._metrics()))
         port = grpc_server.add_insecure_port("127.0.0.1:0")
         grpc_server.start()
-        self._servers.append(lambda: grpc_server.stop(0.2).wait(2) and None)
+        self._servers.append(lambda: _stop_grpc(grpc_server))
         host, shut = _serve(rest_application(self))
         self._servers.append(shut)
         rest = f"http://{host}"
@@ -192,9 +192,7 @@ class Cloud:
                 if response is not None
                 else lambda _: empty_pb2.Empty().SerializeToString(),
             )
-        return grpc.method_handlers_generic_handler(
-            "google.container.v1.ClusterManager", handlers
-        )
+        return grpc.method_handlers_generic_handler("google.container.v1.ClusterManager", handlers)
 
     def _rpc(self, name: str) -> Callable[[Any, Any], Any]:
         def answer(request: Any, context: Any) -> Any:
@@ -204,13 +202,17 @@ class Cloud:
 
     def _metrics(self) -> Any:
         handler = grpc.unary_unary_rpc_method_handler(
-            lambda request, context: _guard(context, lambda: self.monitoring.list(request)),
+            lambda request, context: _guard(context, lambda: self.monitoring.answer(request)),
             request_deserializer=monitoring_v3.ListTimeSeriesRequest.deserialize,
             response_serializer=monitoring_v3.ListTimeSeriesResponse.serialize,
         )
         return grpc.method_handlers_generic_handler(
             "google.monitoring.v3.MetricService", {"ListTimeSeries": handler}
         )
+
+
+def _stop_grpc(server: Any) -> None:
+    server.stop(0.2).wait(2)
 
 
 def _guard(context: Any, call: Callable[[], Any]) -> Any:

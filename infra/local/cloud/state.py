@@ -147,7 +147,7 @@ class State:
             return max(0.0, self._tasks[0].due - time.monotonic()) if self._tasks else None
 
     def log(self, service: str, what: str) -> None:
-        """Write one line of `logs/cloud.log`: a change and who asked for it. No bodies: secrets."""
+        """Write one line of `logs/cloud.log`: a change and on what. No bodies: secrets."""
         with self._log_lock, self._log.open("a") as file:
             file.write(f"{now()} {service} {what}\n")
 

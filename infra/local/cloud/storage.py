@@ -52,7 +52,7 @@ class Storage:
         self._state.log("storage", f"create gs://{name}")
         return _bucket(name)
 
-    def list(self, bucket: str, query: Mapping[str, str]) -> dict[str, Any]:
+    def objects(self, bucket: str, query: Mapping[str, str]) -> dict[str, Any]:
         """Return a page of objects: `prefix`, `delimiter`, `maxResults`, `pageToken`."""
         self._check("list")
         folder, prefix = self._folder(bucket), query.get("prefix", "")
@@ -65,7 +65,9 @@ class Storage:
         prefixes: dict[str, None] = {}
         kept = []
         for name in names:
-            head, found, _ = name[len(prefix):].partition(delimiter) if delimiter else ("", "", "")
+            head, found, _ = (
+                name[len(prefix) :].partition(delimiter) if delimiter else ("", "", "")
+            )
             if found:
                 prefixes[prefix + head + found] = None
             else:
@@ -172,7 +174,7 @@ def multipart(content_type: str, body: bytes) -> tuple[dict[str, Any], bytes, st
     parts = message.get_payload()
     if not message.is_multipart() or not isinstance(parts, list) or len(parts) != 2:
         raise Problem("INVALID_ARGUMENT", "a multipart upload has two parts: metadata and media")
-    metadata = json.loads(bytes(parts[0].get_payload(decode=True) or b"{}"))  # type: ignore[union-attr, arg-type]
+    metadata = json.loads(bytes(parts[0].get_payload(decode=True) or b"{}"))  # type: ignore[union-attr]
     # The parser decodes text; the media's bytes are taken as they came.
     boundary = b"--" + (message.get_boundary() or "").encode()
     media = body.split(boundary)[2]

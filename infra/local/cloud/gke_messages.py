@@ -1,0 +1,54 @@
+"""The messages of `google.container.v1` as JSON, and what both doors of GKE need to read them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from typing import Any
+
+from google.protobuf import json_format
+
+from infra.local.cloud.state import Problem
+
+
+def to_json(message: Any) -> dict[str, Any]:
+    """Return a proto-plus message as the JSON of the REST API."""
+    found: dict[str, Any] = json_format.MessageToDict(type(message).pb(message))
+    return found
+
+
+def from_json(kind: Any, body: dict[str, Any]) -> Any:
+    """Read a message from JSON. Raises Problem, naming the unknown or ill-typed field."""
+    message = kind()
+    try:
+        json_format.ParseDict(body, kind.pb(message))
+    except json_format.ParseError as error:
+        raise Problem("INVALID_ARGUMENT", f"Invalid JSON payload received. {error}") from None
+    return message
+
+
+def target_of(request: Any) -> str:
+    fields = type(request).meta.fields
+    for key in ("name", "parent"):
+        if key in fields and getattr(request, key):
+            return str(getattr(request, key))
+    return ""
+
+
+def fingerprint(labels: Any) -> str:
+    text = json.dumps(dict(labels), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:8]
+
+
+def matched(pattern: re.Pattern[str], text: str) -> re.Match[str]:
+    match = pattern.fullmatch(text)
+    if match is None:
+        raise Problem("INVALID_ARGUMENT", f"Invalid resource name {text!r}.")
+    return match
+
+
+def code_of(status: int) -> str:
+    return {400: "FAILED_PRECONDITION", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
+            409: "ABORTED", 429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE",
+            504: "DEADLINE_EXCEEDED"}.get(status, "INTERNAL")  # fmt: skip
