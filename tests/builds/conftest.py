@@ -60,6 +60,7 @@ class Builds:
             "LUSTRUM_ENDPOINTS": json.dumps(endpoints),
             "LUSTRUM_FAULTS": str(self.faults),
             "LUSTRUM_PAUSE_SECONDS": "0.05",
+            "LUSTRUM_RETRY_SECONDS": "0",
         }
         self.runner = Runner(root / "builds", PROJECT, environment(env), self._publish)
         self.api = CloudBuild(self.runner, {TRIGGER: trigger(TRIGGER, FIXED)})
@@ -94,8 +95,9 @@ class Builds:
         self.faults.write_text(json.dumps(rules))
 
     def log(self, identity: str) -> str:
-        """Return a build's log."""
-        return (self.root / "builds" / identity / "log.txt").read_text()
+        """Return a build's log, empty before its first step."""
+        path = self.root / "builds" / identity / "log.txt"
+        return path.read_text() if path.exists() else ""
 
     def names(self) -> list[str]:
         """Return the objects of the state bucket."""

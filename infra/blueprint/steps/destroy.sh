@@ -6,6 +6,7 @@ set -uo pipefail
 source lustrum/steps/markers.sh
 readonly SECONDS_TO_DESTROY="${LUSTRUM_DESTROY_SECONDS:-4800}" # then the sweep takes over
 readonly SECONDS_IN_ALL="${LUSTRUM_BUILD_SECONDS:-10200}"      # within the build's own timeout
+readonly RETRY="${LUSTRUM_RETRY_SECONDS:-60}"                   # between attempts of terraform
 readonly SECONDS_TO_SILENCE="${LUSTRUM_SILENCE_SECONDS:-600}"
 
 # --- alone ------------------------------------------------------------------------------------------
@@ -75,8 +76,8 @@ by_terraform() {
     [[ $code == 0 ]] && return 0
     class=$(python3 "$HERE/classify.py" destroy.log | field class)
     echo "destroy attempt $attempt ended with exit code $code: $class"
-    [[ $class == INFRA_TRANSIENT ]] && ((SECONDS + PAUSE * 3 < SECONDS_TO_DESTROY)) || return 1
-    sleep "$((PAUSE * 3))"
+    [[ $class == INFRA_TRANSIENT ]] && ((SECONDS + RETRY < SECONDS_TO_DESTROY)) || return 1
+    sleep "$RETRY"
   done
   return 1
 }

@@ -66,5 +66,6 @@ def environment(env: Mapping[str, str]) -> dict[str, str]:
         "PATH": ":".join(path),
         "LUSTRUM_PYTHON": sys.executable,
         "LUSTRUM_PAUSE_SECONDS": env.get("LUSTRUM_PAUSE_SECONDS", "0.1"),
+        "LUSTRUM_RETRY_SECONDS": env.get("LUSTRUM_RETRY_SECONDS", "1"),
         **{name: env[name] for name in kept if name in env},
     }
