@@ -80,6 +80,17 @@ def lost_nodes(
     return Failure.NODE_LOST if gone else None
 
 
+def worker_was_replaced(pods: Iterable[Object], since: float) -> bool:
+    """Say whether a worker's pod is younger than the attempt that began with all of them: its
+    node went away, though no event tells of it any more.
+    """
+    return any(
+        (pod["metadata"].get("labels") or {}).get("ray.io/node-type") == "worker"
+        and _epoch(pod["metadata"].get("creationTimestamp")) > since
+        for pod in pods
+    )
+
+
 def _pod_trouble(pods: Iterable[Object]) -> Iterable[tuple[Failure, str]]:
     for pod in pods:
         name = pod["metadata"]["name"]

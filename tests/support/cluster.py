@@ -30,6 +30,7 @@ class FakeKubernetes(Kubernetes):
         self.kube_events: list[dict[str, Any]] = []
         self.head: Dashboard | None = None
         self.nodes: list[str] = []  # GPU nodes, each with its worker pod
+        self.born: dict[str, float] = {}
         self.room = 64
         self.head_seconds = 90.0
         self.node_seconds = 240.0
@@ -149,7 +150,9 @@ class FakeKubernetes(Kubernetes):
             self.agenda.after(self.node_seconds, self._bring_node)
             return
         self._serial += 1
-        self.nodes.append(f"gpu-node-{self._serial}")
+        node = f"gpu-node-{self._serial}"
+        self.nodes.append(node)
+        self.born[node] = self.agenda.now()
         if self.wanted_workers > len(self.nodes):
             self.agenda.after(1, self._bring_node)
 
@@ -185,15 +188,16 @@ class FakeKubernetes(Kubernetes):
     def _pods(self) -> list[dict[str, Any]]:
         if ("RayCluster", self.run_id) not in self.objects:
             return []
-        head = _pod(f"{self.run_id}-head", "head", "Running" if self.head else "Pending")
-        workers = [
-            _pod(
-                f"{self.run_id}-worker-{number}", "worker",
-                "Running" if number < len(self.nodes) else "Pending",
-            )
-            for number in range(self.wanted_workers)
-        ]  # fmt: skip
-        return [head, *workers]
+        head = _pod(f"{self.run_id}-head", "head", "Running" if self.head else "Pending", 0.0)
+        running = [
+            _pod(f"{self.run_id}-worker-{node}", "worker", "Running", self.born[node] - 60)
+            for node in self.nodes
+        ]
+        pending = [
+            _pod(f"{self.run_id}-worker-new-{number}", "worker", "Pending", self.agenda.now())
+            for number in range(self.wanted_workers - len(self.nodes))
+        ]
+        return [head, *running, *pending]
 
     def _check(self) -> None:
         if self.broken is not None:
@@ -205,8 +209,11 @@ def unreachable() -> ServiceError:
     return ServiceError(Failure.INFRA_TRANSIENT, "Kubernetes GET: ConnectTimeout", retryable=True)
 
 
-def _pod(name: str, kind: str, phase: str) -> dict[str, Any]:
+def _pod(name: str, kind: str, phase: str, created: float) -> dict[str, Any]:
     return {
-        "metadata": {"name": name, "labels": {"ray.io/node-type": kind}},
+        "metadata": {
+            "name": name, "labels": {"ray.io/node-type": kind},
+            "creationTimestamp": datetime.fromtimestamp(created, UTC).isoformat(),
+        },
         "status": {"phase": phase},
-    }
+    }  # fmt: skip

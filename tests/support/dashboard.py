@@ -125,7 +125,7 @@ class Dashboard:
         for job in self.jobs.values():
             if job.mode == "train" and job.status == "RUNNING":
                 self.agenda.after(
-                    5, lambda job=job: self.end(job, "FAILED", 1, "ActorDiedError")  # type: ignore[misc]
+                    5, lambda job=job: self._complete(job, 1, "ActorDiedError")  # type: ignore[misc]
                 )  # fmt: skip
 
     def say(self, job: Job, event: dict[str, Any], *, published: bool = True) -> None:
@@ -136,9 +136,10 @@ class Dashboard:
             "run_id": job.spec["run_id"], "attempt": job.spec["attempt"], "at": moment,
             "event_id": f"{job.identity}-{event['type']}-{event.get('step', 0)}", **event,
         }  # fmt: skip
-        if not script.mute:
+        mute = script.mute and job.mode == "train"
+        if not mute:
             job.log.append("LUSTRUM " + json.dumps(whole))
-        if published and not script.silent and not script.mute:
+        if published and not script.silent and not mute:
             self.publish(whole)
 
     def _submit(self, body: dict[str, Any]) -> Answer:

@@ -107,6 +107,11 @@ class MemoryLedger:
             self._check()
             return dict(self._slots)
 
+    def peek(self, run_id: str) -> Run:
+        """Return a record, also while the ledger is away: for tests."""
+        with self._lock:
+            return Run.model_validate_json(self._records[run_id][1])
+
     def text(self) -> str:
         """Return all that is stored, for a search of what must not be there."""
         with self._lock:

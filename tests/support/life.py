@@ -150,6 +150,7 @@ class Life:
     log: io.StringIO = field(default_factory=io.StringIO)  # what the functions printed
     _modules: dict[str, Any] = field(default_factory=dict)
     _tasks: set[Any] = field(default_factory=set)
+    _closing: bool = False
     _seen: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -173,6 +174,11 @@ class Life:
                 return await main(self)
             finally:
                 await self.engine.close()
+                self._closing = True
+                self._changed.set()
+                for task in self._tasks:
+                    task.cancel()
+                await asyncio.gather(*self._tasks, return_exceptions=True)
 
         with patch.object(report, "render", self._render), redirect_stdout(self.log):
             return virtual.run(play, epoch=self.agenda.time)
@@ -251,7 +257,7 @@ class Life:
 
     def record(self, run_id: str) -> Run:
         """Return a run's record, also while the ledger is away."""
-        return self.services.memory._read(run_id)[1]
+        return self.services.memory.peek(run_id)
 
     def kill(self, workflow_name: str) -> None:
         """End the living executions of a workflow without a word."""
@@ -308,7 +314,7 @@ class Life:
         self.agenda.reach(self.loop.now())
 
     async def _drive(self) -> None:
-        while True:
+        while not self._closing:
             self._changed.clear()
             self._catch_up()
             moment = self.agenda.next_time()

@@ -12,7 +12,7 @@ from lustrum.events import JobEvent
 from lustrum.failures import Failure, classify_text, named
 from lustrum.outcome import Action, Seen, Verdict, crashes_after, judge
 from lustrum.progress import absorb, log_events
-from lustrum.readiness import lost_nodes
+from lustrum.readiness import lost_nodes, worker_was_replaced
 from lustrum.run import Job, Run, State, add_mishap, check_live, conclude, shorten
 from lustrum.services import Services
 
@@ -171,7 +171,10 @@ def look(services: Services, run: Run) -> tuple[Kubernetes | None, Seen, list[Jo
     try:
         kubernetes = services.kubernetes(run.run_id)
         since = run.job.submitted_at - NODES_SINCE
-        lost = lost_nodes(kubernetes.pods(run.run_id), kubernetes.events(), run.run_id, since)
+        pods = kubernetes.pods(run.run_id)
+        lost = lost_nodes(pods, kubernetes.events(), run.run_id, since)
+        if lost is None and worker_was_replaced(pods, run.job.submitted_at):
+            lost = Failure.NODE_LOST
     except NotFound:
         return None, Seen("MISSING", session_changed=True, message="the cluster is gone"), []
     except ServiceError as error:

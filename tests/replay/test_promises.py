@@ -1,0 +1,478 @@
+"""DESIGN's promises 1 to 6, from every state, whatever dies."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from lustrum.run import Run
+
+from tests.replay.stories import (
+    LIVE_STATES,
+    TEARDOWN_STATES,
+    TWO_REGIONS,
+    check_nothing_is_left,
+    check_the_newest_is_safe,
+    in_state,
+    to_the_end,
+)
+from tests.support.cloud import unavailable
+from tests.support.cluster import unreachable
+from tests.support.dashboard import Script
+from tests.support.life import FUNCTIONS, Life, lose_answer
+
+
+def cancel(life: Life, run_id: str) -> Any:
+    return life.publish({"action": "cancel", "run_id": run_id}, "cancel-1")
+
+
+class TestNothingIsLeft:
+    def test_a_run_of_the_original_recipe(self) -> None:
+        life = Life()
+        run = life.run(to_the_end({}))
+        check_nothing_is_left(life, run)
+        check_the_newest_is_safe(life, run, 20)
+        assert run.outcome == "SUCCEEDED"
+        assert [state for _, _, state in life.states] == [
+            "REQUESTED", "PROVISIONING", "STARTING_HEAD", "STAGING", "WAITING_FOR_GPUS",
+            "TRAINING", "RELEASING", "EXPORTING", "DESTROYING", "VERIFYING", "CLOSED",
+        ]  # fmt: skip
+        assert all(status == 200 for status, _ in life.reaped)
+        assert life.cloud.deployments == 1
+
+    @pytest.mark.parametrize("state", LIVE_STATES)
+    def test_a_cancel_in_any_state(self, state: str) -> None:
+        life = Life(reaps=False)
+        run = life.run(in_state(state, cancel))
+        check_nothing_is_left(life, run)
+        assert (run.outcome, run.failure) == ("CANCELLED", "CANCELLED")
+        assert len(life.services.outbox.kinds("run.cancelling")) == 1
+
+    @pytest.mark.parametrize("state", TEARDOWN_STATES)
+    def test_a_cancel_while_it_ends_changes_nothing(self, state: str) -> None:
+        life = Life(reaps=False)
+        run = life.run(in_state(state, cancel, seconds=1))
+        check_nothing_is_left(life, run)
+        assert run.outcome == "SUCCEEDED"
+
+    @pytest.mark.parametrize("state", (*LIVE_STATES, *TEARDOWN_STATES))
+    def test_a4_every_workflow_killed_in_any_state_leaves_the_reaper(self, state: str) -> None:
+        def kill(life: Life, run_id: str) -> None:
+            life.kill("rl-run")
+            life.kill("teardown")
+
+        life = Life()
+        run = life.run(in_state(state, kill))
+        check_nothing_is_left(life, run)
+        assert run.outcome in ("FAILED", "PARTIAL", "SUCCEEDED")
+
+    @pytest.mark.parametrize("state", ("PROVISIONING", "TRAINING", "EXPORTING"))
+    def test_a27_no_workflow_ever_runs_again(self, state: str) -> None:
+        """Only the reaper is left: past the hard deadline it deletes by name, and pages."""
+
+        def kill(life: Life, run_id: str) -> None:
+            life.services.workflows.broken = True
+            life.kill("rl-run")
+            life.kill("teardown")
+
+        life = Life()
+        run = life.run(in_state(state, kill))
+        check_nothing_is_left(life, run)
+        assert run.closed_at is not None
+        assert run.closed_at < run.hard_deadline_at + 1800 + 1800
+        assert any(status == 500 for status, _ in life.reaped)
+
+    @pytest.mark.parametrize("function", FUNCTIONS)
+    def test_the_answers_of_a_function_are_lost(self, function: str) -> None:
+        life = Life()
+        life.after.append(lose_answer(function, times=3))
+        run = life.run(to_the_end())
+        check_nothing_is_left(life, run)
+        assert (run.outcome, run.attempt, run.zone_attempts) == ("SUCCEEDED", 1, 1)
+
+    @pytest.mark.parametrize("step", (
+        "claim", "place", "enter", "failed", "hand_over", "build", "leave_zone", "claim_teardown",
+        "teardown", "destroy",
+    ))  # fmt: skip
+    def test_the_answers_of_a_transition_are_lost(self, step: str) -> None:
+        from tests.support.cloud import Deploy
+
+        life = Life()
+        life.cloud.deploys = [Deploy("STOCKOUT", "GCE_STOCKOUT")]
+        life.after.append(lose_answer("advance_run", times=2, step=step))
+        run = life.run(to_the_end(TWO_REGIONS))
+        check_nothing_is_left(life, run)
+        assert (run.outcome, run.attempt, run.zone_attempts) == ("SUCCEEDED", 1, 2)
+        assert len(run.mishaps) == 1
+
+    @pytest.mark.parametrize("service", ("gke", "lustre", "builds", "compute", "storage"))
+    @pytest.mark.parametrize("state", ("PROVISIONING", "TRAINING", "RELEASING", "VERIFYING"))
+    def test_a7_a_service_is_away_for_40_minutes(self, service: str, state: str) -> None:
+        def outage(life: Life, run_id: str) -> None:
+            end = life.loop.now() + 2400
+
+            def hook(name: str, method: str) -> None:
+                if name == service and life.loop.now() < end:
+                    raise unavailable(service)
+
+            life.cloud.hooks.append(hook)
+
+        life = Life()
+        run = life.run(in_state(state, outage))
+        check_nothing_is_left(life, run)
+
+    def test_the_kubernetes_api_is_away_while_gpus_are_awaited(self) -> None:
+        """A zonal control plane is replaced as the cluster grows: minutes without an API."""
+
+        def outage(life: Life, run_id: str) -> None:
+            kubernetes = life.cloud.kubernetes(run_id)
+            kubernetes.broken = unreachable()
+            life.agenda.after(1200, lambda: setattr(kubernetes, "broken", None))
+
+        life = Life()
+        run = life.run(in_state("WAITING_FOR_GPUS", outage))
+        check_nothing_is_left(life, run)
+        assert run.outcome == "SUCCEEDED"
+
+    def test_the_kubernetes_api_is_away_while_data_is_staged(self) -> None:
+        def outage(life: Life, run_id: str) -> None:
+            kubernetes = life.cloud.kubernetes(run_id)
+            kubernetes.broken = unreachable()
+            life.agenda.after(1200, lambda: setattr(kubernetes, "broken", None))
+
+        life = Life()
+        run = life.run(in_state("STAGING", outage))
+        check_nothing_is_left(life, run)
+        assert run.outcome == "SUCCEEDED"
+
+    def test_the_ledger_is_away_for_an_hour_while_it_trains(self) -> None:
+        def outage(life: Life, run_id: str) -> None:
+            life.services.memory.broken = ConnectionError("firestore is away")
+            life.agenda.after(3600, lambda: setattr(life.services.memory, "broken", None))
+
+        life = Life()
+        run = life.run(in_state("TRAINING", outage, seconds=330))
+        check_nothing_is_left(life, run)
+        check_the_newest_is_safe(life, run, 4)
+
+    def test_the_publisher_is_away_for_the_whole_run(self) -> None:
+        """K3: people cannot be told; that never keeps a run from ending."""
+
+        async def story(life: Life) -> Run:
+            run_id = await life.start()
+            life.services.outbox.broken = ConnectionError("pubsub is away")
+            await life.until(lambda: life.record(run_id).is_over)
+            life.services.outbox.broken = None
+            return await life.until_closed(run_id)
+
+        life = Life()
+        run = life.run(story)
+        assert run.outcome == "SUCCEEDED"
+        check_nothing_is_left(life, run)  # and told once, when it came back
+
+    def test_the_report_cannot_be_written(self) -> None:
+        def hook(service: str, method: str) -> None:
+            if (service, method) == ("storage", "write"):
+                raise unavailable("storage")
+
+        life = Life()
+        life.cloud.hooks.append(hook)
+        run = life.run(to_the_end())
+        check_nothing_is_left(life, run)
+        assert run.outcome == "SUCCEEDED"
+        assert "storage" in life.services.outbox.kinds("run.closed")[0]["report_problem"]
+
+
+class TestNothingIsLost:
+    @pytest.mark.parametrize("second", (130, 250, 610))
+    def test_a_cancel_exports_the_newest_step(self, second: int) -> None:
+        life = Life()
+        run = life.run(in_state("TRAINING", cancel, seconds=second))
+        check_nothing_is_left(life, run)
+        check_the_newest_is_safe(life, run, 2 * (second // 120))
+
+    def test_a_cancel_may_refuse_the_export(self) -> None:
+        def act(life: Life, run_id: str) -> Any:
+            return life.publish({"action": "cancel", "run_id": run_id, "export": False}, "c")
+
+        life = Life()
+        run = life.run(in_state("TRAINING", act, seconds=310))
+        check_nothing_is_left(life, run)
+        assert run.safe_export is None
+        assert ("lustre", "export") not in life.cloud.calls
+
+    def test_export_fails_until_the_hard_deadline_which_then_wins(self) -> None:
+        life = Life()
+        life.cloud.exports = ["PERMISSION_DENIED on gs://export-bucket"] * 10_000
+        run = life.run(to_the_end())
+        check_nothing_is_left(life, run)
+        assert (run.outcome, run.failure) == ("FAILED", "ACCESS")
+        assert "PERMISSION_DENIED" in run.reason
+        assert run.closed_at is not None and run.closed_at > run.hard_deadline_at
+        assert "RELEASING" in [s for _, _, s in life.states]
+        gpus = next(item for item in run.usage if item.resource == "accelerators")
+        assert gpus.until is not None and gpus.until < run.deadline_at - 3600
+
+    def test_export_that_comes_late_is_enough(self) -> None:
+        life = Life()
+        life.cloud.exports = ["PERMISSION_DENIED"] * 30
+        run = life.run(to_the_end())
+        check_nothing_is_left(life, run)
+        check_the_newest_is_safe(life, run, 20)
+
+    def test_export_that_is_not_required_is_given_up(self) -> None:
+        life = Life()
+        life.cloud.exports = ["PERMISSION_DENIED"] * 10_000
+        run = life.run(to_the_end({"checkpoints": {"required": False}}))
+        check_nothing_is_left(life, run)
+        assert run.closed_at is not None and run.closed_at < run.created_at + 3 * 3600
+
+    def test_i5_an_export_that_is_refused_at_once_is_given_up_too_when_not_required(self) -> None:
+        def hook(service: str, method: str) -> None:
+            if (service, method) == ("lustre", "export"):
+                raise unavailable("Lustre")
+
+        life = Life()
+        life.cloud.hooks.append(hook)
+        run = life.run(to_the_end({"checkpoints": {"required": False}}))
+        check_nothing_is_left(life, run)
+        assert run.closed_at is not None and run.closed_at < run.created_at + 3 * 3600
+
+    def test_every_event_is_lost(self) -> None:
+        life = Life(deliver_events=False)
+        run = life.run(to_the_end())
+        check_nothing_is_left(life, run)
+        check_the_newest_is_safe(life, run, 20)
+
+    def test_events_and_log_lines_are_lost_and_the_listing_still_finds_the_checkpoint(
+        self,
+    ) -> None:
+        life = Life()
+        life.cloud.scripts = {1: Script(mute=True)}
+        run = life.run(to_the_end())
+        check_nothing_is_left(life, run)
+        check_the_newest_is_safe(life, run, 20)
+        assert (run.outcome, run.failure) == ("SUCCEEDED", None)
+
+    def test_an_older_export_is_not_forgotten_for_a_newer_that_fails(self) -> None:
+        """Zone one saves step 4; zone two reaches 8 and cannot export: 4 is still there."""
+
+        async def story(life: Life) -> Run:
+            run_id = await life.start({"zones": ["us-east1-b", "us-central1-a"]})
+            await life.until_state(run_id, "TRAINING")
+            await life.pass_time(310)
+            kubernetes = life.cloud.kubernetes(run_id)
+            kubernetes.preempt(2)
+            kubernetes.room = 0
+            await life.until(lambda: life.record(run_id).attempt == 2)
+            life.cloud.exports = ["PERMISSION_DENIED"] * 10_000
+            await life.pass_time(310)
+            await life.publish({"action": "cancel", "run_id": run_id}, "c")
+            return await life.until_closed(run_id)
+
+        life = Life()
+        run = life.run(story)
+        check_nothing_is_left(life, run)
+        check_the_newest_is_safe(life, run, 4)
+        closed = life.services.outbox.kinds("run.closed")[0]
+        assert closed["exported"].endswith("/step_4/")
+
+
+class TestPreemptionIsNormal:
+    @pytest.mark.parametrize("told", (True, False))
+    @pytest.mark.parametrize("leaves_events", (True, False))
+    def test_a_lost_node_costs_one_attempt(self, leaves_events: bool, told: bool) -> None:
+        """Even when no event tells, and the node was replaced before anybody looked."""
+
+        def act(life: Life, run_id: str) -> None:
+            life.cloud.kubernetes(run_id).preempt(1, leaves_events=leaves_events)
+
+        life = Life(deliver_events=told)
+        run = life.run(in_state("TRAINING", act, seconds=330))
+        check_nothing_is_left(life, run)
+        check_the_newest_is_safe(life, run, 20)
+        assert run.attempt == 2
+        assert run.mishaps[0].failure in ("PREEMPTED", "NODE_LOST")
+        assert run.crashes == 0
+
+    def test_c5_the_next_attempt_begins_at_the_newest_checkpoint(self) -> None:
+        steps: list[int] = []
+
+        async def story(life: Life) -> Run:
+            run_id = await life.start()
+            await life.until_state(run_id, "TRAINING")
+            await life.pass_time(330)
+            life.cloud.kubernetes(run_id).preempt(1)
+            await life.until(lambda: life.record(run_id).attempt == 2)
+            job = life.record(run_id).job
+            assert job is not None
+            steps.append(job.began_step)
+            return await life.until_closed(run_id)
+
+        life = Life()
+        run = life.run(story)
+        check_nothing_is_left(life, run)
+        assert steps == [4]
+
+    def test_a_stock_out_after_it_carries_the_checkpoint_to_the_next_zone(self) -> None:
+        began: list[int] = []
+
+        async def story(life: Life) -> Run:
+            run_id = await life.start({"zones": ["us-east1-b", "us-central1-a"]})
+            await life.until_state(run_id, "TRAINING")
+            await life.pass_time(330)
+            kubernetes = life.cloud.kubernetes(run_id)
+            kubernetes.preempt(2)
+            kubernetes.room = 6
+            await life.until(lambda: life.record(run_id).attempt == 2)
+            began.append(life.cloud.instance(run_id).files.newest)
+            return await life.until_closed(run_id)
+
+        life = Life()
+        run = life.run(story)
+        check_nothing_is_left(life, run)
+        check_the_newest_is_safe(life, run, 20)
+        assert began == [4]
+        assert run.zones_tried == ["us-east1-b", "us-central1-a"]
+        assert [one.failure for one in run.mishaps] == ["PREEMPTED", "STOCKOUT"]
+
+    def test_the_head_is_lost(self) -> None:
+        def act(life: Life, run_id: str) -> None:
+            life.cloud.kubernetes(run_id).lose_head()
+
+        life = Life()
+        run = life.run(in_state("TRAINING", act, seconds=330))
+        check_nothing_is_left(life, run)
+        check_the_newest_is_safe(life, run, 20)
+        assert [one.failure for one in run.mishaps] == ["HEAD_LOST"]
+
+    def test_nodes_are_lost_again_and_again_until_the_attempts_are_used_up(self) -> None:
+        async def story(life: Life) -> Run:
+            run_id = await life.start({"limits": {"attempts": 3}})
+            for attempt in (1, 2, 3):
+                await life.until(lambda n=attempt: life.record(run_id).attempt == n)  # type: ignore[misc]
+                await life.pass_time(200)
+                life.cloud.kubernetes(run_id).preempt(1)
+            return await life.until_closed(run_id)
+
+        life = Life()
+        run = life.run(story)
+        check_nothing_is_left(life, run)
+        assert (run.outcome, run.attempt) == ("PARTIAL", 3)
+        assert "limits.attempts 3" in run.reason
+
+
+class TestNeverIdle:
+    def test_gpus_come_last_and_go_first(self) -> None:
+        life = Life()
+        run = life.run(to_the_end())
+        at = {state: when for when, _, state in life.states}
+        usage = {item.resource: item for item in run.usage}
+        gpus, lustre = usage["accelerators"], usage["lustre"]
+        assert gpus.since >= at["WAITING_FOR_GPUS"] - 60
+        assert gpus.until is not None and lustre.until is not None
+        assert gpus.until < at["EXPORTING"] + 60
+        assert gpus.until < lustre.until
+
+    def test_a_finished_job_begins_its_teardown_within_seconds_of_its_event(self) -> None:
+        life = Life(event_delay=0.2)
+        life.run(to_the_end())
+        at = {state: when for when, _, state in life.states}
+        log = [when for when, name, _ in life.calls if name == "check_ray_job"]
+        assert at["RELEASING"] - log[-1] < 5
+
+    def test_a_lost_event_costs_one_poll(self) -> None:
+        told, silent = Life(), Life(deliver_events=False)
+        one, two = told.run(to_the_end()), silent.run(to_the_end())
+        assert one.closed_at is not None and two.closed_at is not None
+        assert (two.closed_at - two.created_at) - (one.closed_at - one.created_at) < 600
+
+
+class TestBounded:
+    def test_the_deadline_ends_a_training_and_saves_it(self) -> None:
+        life = Life()
+        life.cloud.scripts = {1: Script(step_seconds=3000)}
+        run = life.run(to_the_end({"limits": {"hours": 3}}))
+        check_nothing_is_left(life, run)
+        check_the_newest_is_safe(life, run, 2)
+        assert (run.outcome, run.failure) == ("PARTIAL", "DEADLINE")
+        assert run.closed_at is not None and run.closed_at < run.hard_deadline_at
+
+    def test_a12_ray_says_running_for_ever(self) -> None:
+        life = Life()
+        life.cloud.scripts = {n: Script(hang_at=2 * n) for n in range(1, 10)}
+        run = life.run(to_the_end({"limits": {"hours": 6, "attempts": 100}}))
+        check_nothing_is_left(life, run)
+        assert run.outcome == "PARTIAL"
+
+    def test_what_was_spent_stays_below_the_worst_case(self) -> None:
+        life = Life()
+        life.cloud.scripts = {1: Script(step_seconds=2000)}
+        life.cloud.exports = ["PERMISSION_DENIED"] * 10_000
+        run = life.run(to_the_end())
+        spent = sum(item.dollars(0) for item in run.usage)
+        assert 0 < spent <= run.plan.worst_cost
+
+    def test_a_crash_loop_ends_after_two(self) -> None:
+        life = Life()
+        life.cloud.scripts = {n: Script(fail_at=3) for n in range(1, 10)}
+        run = life.run(to_the_end())
+        check_nothing_is_left(life, run)
+        assert (run.outcome, run.failure, run.attempt) == ("PARTIAL", "USER_ERROR", 3)
+
+    def test_more_hours_move_the_deadline_and_the_labels(self) -> None:
+        async def story(life: Life) -> Run:
+            run_id = await life.start({"limits": {"hours": 2, "cost_usd": 5000}})
+            await life.until_state(run_id, "TRAINING")
+            answer = await life.publish(
+                {"action": "extend", "run_id": run_id, "hours": 3}, "more-1"
+            )
+            assert answer["status"] == "extended"
+            await life.publish({"action": "extend", "run_id": run_id, "hours": 3}, "more-1")
+            label = life.cloud.cluster(run_id).labels["lustrum-expires"]
+            assert int(label) == int(life.record(run_id).hard_deadline_at)
+            return await life.until_closed(run_id)
+
+        life = Life()
+        life.cloud.scripts = {1: Script(step_seconds=600)}
+        run = life.run(story)
+        check_nothing_is_left(life, run)
+        assert (run.outcome, run.plan.hours) == ("SUCCEEDED", 5)
+
+
+class TestSlots:
+    def test_a_run_waits_for_a_network_slot_and_then_goes_on(self) -> None:
+        async def story(life: Life) -> list[Run]:
+            ids = [await life.start({}, f"m{n}") for n in range(3)]
+            await life.until(lambda: "QUEUED" in [s for _, _, s in life.states])
+            return [await life.until_closed(one) for one in ids]
+
+        life = Life()
+        for run in life.run(story):
+            assert run.outcome == "SUCCEEDED"
+            check_nothing_is_left(life, run)
+
+    def test_a_run_that_waits_too_long_for_a_slot_ends(self) -> None:
+        async def story(life: Life) -> Run:
+            life.services.memory.lease_slot(["a"], "rl-aaaaaaaaaa")
+            life.services.memory.lease_slot(["b"], "rl-bbbbbbbbbb")
+            run = await life.until_closed(await life.start())
+            life.services.memory.release_slot("rl-aaaaaaaaaa")
+            life.services.memory.release_slot("rl-bbbbbbbbbb")
+            return run
+
+        life = Life(reaps=False)
+        run = life.run(story)
+        check_nothing_is_left(life, run)
+        assert (run.outcome, run.failure) == ("FAILED", "QUOTA")
+        assert life.cloud.deployments == 0
+
+    def test_the_reaper_frees_the_slot_of_a_run_that_is_no_more(self) -> None:
+        async def story(life: Life) -> Run:
+            life.services.memory.lease_slot(["a"], "rl-aaaaaaaaaa")
+            life.services.memory.lease_slot(["b"], "rl-bbbbbbbbbb")
+            return await life.until_closed(await life.start())
+
+        life = Life()
+        run = life.run(story)
+        assert run.outcome == "SUCCEEDED"
