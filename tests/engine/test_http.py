@@ -227,7 +227,11 @@ class TestRealSockets:
             - b: {call: http.get, args: {url: "{url}/text"}, result: t}
             - c: {call: http.get, args: {url: "{url}/raw"}, result: r}
             - d:
-                return: ["${j.body}", "${t.body}", "${len(r.body)}", '${j.headers["Content-Type"]}']
+                return:
+                  - ${j.body}
+                  - ${t.body}
+                  - ${len(r.body)}
+                  - ${j.headers["Content-Type"]}
         """
         assert self.run(source, answer).value == [
             {"sent": {"n": 1}, "q": {"a": "b c"}},

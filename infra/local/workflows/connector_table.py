@@ -122,6 +122,14 @@ def _rows() -> dict[str, Row]:
         """,
     )
     add(
+        "secretmanager.v1",
+        "secretmanager",
+        """
+        projects.secrets.versions.access GET /v1/{name}:access
+        projects.secrets.addVersion POST /v1/{parent}:addVersion
+        """,
+    )
+    add(
         "workflowexecutions.v1",
         "workflowexecutions",
         """

@@ -28,6 +28,9 @@ from infra.local.workflows.workflow import Workflow
 
 _LOG = logging.getLogger("workflows")
 
+# Calls nest 20 deep, each with its own nested steps; Python's default is too shallow for that.
+sys.setrecursionlimit(max(sys.getrecursionlimit(), 4000))
+
 
 class HttpHandler(Protocol):
     """Answers the HTTP calls of workflows: (status, headers, decoded body).
@@ -114,8 +117,6 @@ class Engine:
         self._queue: deque[Execution] = deque()
         self._active = 0
         self.faults: list[tuple[Execution, BaseException]] = []
-        # Calls nest 20 deep, each with its own nested steps; Python's default is too shallow.
-        sys.setrecursionlimit(max(sys.getrecursionlimit(), 4000))
 
     # Workflows
 

@@ -6,7 +6,6 @@ it is a coroutine function, because the subworkflow may wait.
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
@@ -279,13 +278,6 @@ def _contains(needle: Any, haystack: Any) -> bool:
     raise type_error(f"right operand of 'in' must be a list or a map, not {type_name(haystack)}")
 
 
-def _floor(left: Any, right: Any) -> Any:
-    result = left // right
-    if type(result) is float and not math.isfinite(result):
-        raise OverflowError
-    return result
-
-
 _UNARY: dict[str, Callable[[Any], Any]] = {
     "-": _negate,
     "+": _plus,
@@ -296,7 +288,7 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "-": _arithmetic("-", operator.sub),
     "*": _arithmetic("*", operator.mul),
     "/": _arithmetic("/", operator.truediv),
-    "//": _arithmetic("//", _floor),
+    "//": _arithmetic("//", operator.floordiv),
     "%": _arithmetic("%", operator.mod),
     "==": equal,
     "!=": lambda left, right: not equal(left, right),

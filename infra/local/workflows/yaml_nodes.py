@@ -108,7 +108,8 @@ class Reader:
     def _explain(self, line: int, problem: str) -> None:
         lines = self._source.splitlines()
         text = lines[line - 1] if 0 < line <= len(lines) else ""
-        if re.search(r"[\[{,]\s*\$\{", text):
+        flow = "expected ',' or" in problem and "${" in text
+        if flow or re.search(r"[\[{,]\s*\$\{", text):
             self.fault(
                 line,
                 "YAML cannot hold an unquoted ${...} inside [...] or {...}",
