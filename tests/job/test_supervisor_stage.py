@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-
 from lustrum.job import supervisor
 
 from .conftest import RUN, Head

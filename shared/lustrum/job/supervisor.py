@@ -834,11 +834,14 @@ class TrainingLog:
 class StepWatcher(threading.Thread):
     """Looks at the checkpoints in its own thread: a hung file system must not hang the rest."""
 
+    PATIENCE = 2.0  # seconds a commit waits for the log line that says when its save began
+
     def __init__(self, spec: Spec, log: TrainingLog, voice: Voice) -> None:
         super().__init__(daemon=True, name="steps")
         self._spec, self._log, self._voice = spec, log, voice
         self._known = {step: os.stat(path).st_ino for step, path in entries(spec.checkpoints)}
         self._first_seen: dict[int, float] = {}
+        self._early: dict[int, float] = {}
         self._growth: Any = None
         self._growth_due = 0.0
         self._ending = False
@@ -877,19 +880,30 @@ class StepWatcher(threading.Thread):
                 self.moves += 1
         for step, path in entries(folder):
             inode = os.stat(path).st_ino
-            if self._known.get(step) != inode:
-                self._known[step] = inode
-                self.moves += 1
-                self._committed(step, path)
+            if self._known.get(step) == inode:
+                continue
+            # Seen before its line in the log was: that line is a moment away, if it comes at all.
+            early = now - self._early.setdefault(step, now) < self.PATIENCE
+            if early and self._since(step) is None and not self._ending:
+                continue
+            self._known[step] = inode
+            self.moves += 1
+            self._committed(step, path)
+
+    def _since(self, step: int) -> float | None:
+        """When its save began: by the log, else by the first sight of its tmp folder."""
+        saving, at = self._log.saving
+        return at if saving == step else self._first_seen.get(step)
 
     def _committed(self, step: int, path: str) -> None:
         log, ended = self._log, time.monotonic()
-        since = log.saving[1] if log.saving[0] == step else self._first_seen.get(step)
+        since = self._since(step)
         if since is not None and since <= log.results_at < ended:
             ended = log.results_at
         seconds = None if since is None else round(ended - since, 3)
         announce(self._spec, self._voice, step, path, seconds)
         self._first_seen.pop(step, None)
+        self._early.pop(step, None)
         if self._spec.prune:
             prune(self._spec, self._voice)
 
