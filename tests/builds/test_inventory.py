@@ -84,8 +84,20 @@ class TestInventory:
         assert sweep(gcloud) == {}
         assert gcloud.deleted == ["container"] * 3
 
-    def test_sweep_does_not_delete_what_it_cannot_see(self) -> None:
-        gcloud = Gcloud(container=["ERROR: 503", "ERROR: 503", "RUNNING"], lustre=["GONE"])
+    def test_sweep_deletes_what_it_cannot_see_but_does_not_call_it_gone(self) -> None:
+        gcloud = Gcloud(container=["ERROR: 503"], lustre=["GONE"])
+        gcloud.refuse = ["503"] * 99
+        left = sweep(gcloud, 180.0)
+        assert next(iter(left.values())).startswith("unknown")
+        assert gcloud.deleted.count("container") >= 3
+
+    def test_sweep_deletes_a_cluster_without_nodes(self) -> None:
+        # gcloud 528: describe crashes after reading a cluster that has no node version.
+        crash = (
+            "ERROR: gcloud crashed (ParseError): The value is not a valid SemVer string: [None]"
+        )
+        gcloud = Gcloud(container=[crash], lustre=["GONE"])
+        assert inventory.look(inventory.things(ENV), gcloud) != {}
         assert sweep(gcloud) == {}
         assert gcloud.deleted == ["container"]
 

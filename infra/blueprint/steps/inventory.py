@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-ABSENT, UNKNOWN = "ABSENT", "UNKNOWN"
+ABSENT, UNKNOWN, UNREADABLE = "ABSENT", "UNKNOWN", "UNREADABLE"
 UP = frozenset({"RUNNING", "RECONCILING", "ACTIVE"})
 # A create cannot be cancelled: it is awaited, then deleted. A delete is only awaited.
 CREATING = frozenset({"PROVISIONING", "CREATING"})
@@ -80,6 +80,10 @@ def state(thing: Thing, run: Gcloud) -> tuple[str, str]:
     gone = "code=404" in err or "NOT_FOUND" in err or "HTTPError 404" in err
     if code != 0 and gone and "roject not found" not in err:
         return ABSENT, ""
+    # gcloud compares node versions of a cluster it has just read, and crashes where there is no
+    # node.
+    if "not a valid SemVer" in err:
+        return UNREADABLE, "gcloud reads it, but cannot show it"
     return UNKNOWN, err[-300:] or "gcloud said nothing"
 
 
@@ -104,7 +108,9 @@ def sweep(
 ) -> dict[str, str]:
     """Delete what is there until nothing is, or the time is over; return what remains.
 
-    A refused delete (the cluster is busy with another operation) is tried again in the next round.
+    A refused delete (the cluster is busy with another operation) is tried again in the next
+    round. What cannot be seen is deleted as well: the name is ours, and where nothing is, nothing
+    happens.
     """
     deadline = clock() + seconds
     while True:
@@ -114,7 +120,7 @@ def sweep(
             if now == ABSENT:
                 continue
             remaining[thing.label] = f"unknown: {said}" if now == UNKNOWN else now
-            if now not in CREATING | DELETING | {UNKNOWN}:
+            if now not in CREATING | DELETING:
                 code, _, err = run(thing.delete)
                 said = "delete begun" if code == 0 else f"delete refused: {err[-300:]}"
             print(f"sweep: {thing.label}: {now} {said}".rstrip(), file=sys.stderr, flush=True)
