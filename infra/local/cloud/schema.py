@@ -56,6 +56,8 @@ _KINDS = {
     "ClusterRole": "V1ClusterRole",
     "ClusterRoleBinding": "V1ClusterRoleBinding",
 }
+# Quantities: the models say "str", the API takes a number too.
+_QUANTITIES = frozenset({"limits", "requests", "size_limit", "divisor", "capacity"})
 _PLAIN = {"str": str, "int": int, "bool": bool, "float": (int, float)}
 _WORD = {"str": "string", "int": "integer", "bool": "boolean", "float": "number"}
 
@@ -120,16 +122,20 @@ def _fields(model: str) -> dict[str, str] | None:
     found = getattr(kube, model, None)
     if found is None:
         return None
-    return {found.attribute_map[key]: _short(kind) for key, kind in found.openapi_types.items()}
+    return {
+        found.attribute_map[key]: "any" if key in _QUANTITIES else _short(kind)
+        for key, kind in found.openapi_types.items()
+    }
 
 
 def _short(kind: str) -> str:
-    match = re.fullmatch(r"list\[(.+)\]", kind)
+    # "list[V1Container]", and "dict(str, str)" or "Dict[str, str]", by the client's version.
+    match = re.fullmatch(r"[Ll]ist\[(.+)\]", kind)
     if match:
         return "*" + _short(match[1])
-    match = re.fullmatch(r"dict\(str, (.+)\)", kind) or re.fullmatch(r"dict\[str, (.+)\]", kind)
+    match = re.fullmatch(r"[Dd]ict[(\[]str, (.+)[)\]]", kind)
     if match:
-        return "{}" + ("any" if "list" in match[1] else _short(match[1]))
+        return "{}" + _short(match[1])
     if kind.startswith("V") or kind in _PLAIN:
         return kind
     return "any"
