@@ -14,7 +14,11 @@ from lustrum.failures import Failure
 from lustrum.settings import Settings
 
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)  # seconds
-SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+# userinfo.email: Kubernetes RBAC matches the account by its e-mail address.
+SCOPES = (
+    "https://www.googleapis.com/auth/cloud-platform",
+    "https://www.googleapis.com/auth/userinfo.email",
+)
 _HOSTS = {
     "lustre": "https://lustre.googleapis.com",
     "cloudbuild": "https://cloudbuild.googleapis.com",
@@ -47,7 +51,7 @@ class Tokens:
         with self._lock:
             try:
                 if self._credentials is None:
-                    self._credentials, _ = google.auth.default(scopes=[SCOPE])
+                    self._credentials, _ = google.auth.default(scopes=SCOPES)
                 if fresh or not self._credentials.valid:
                     self._credentials.refresh(google.auth.transport.requests.Request())
             except google.auth.exceptions.GoogleAuthError as error:

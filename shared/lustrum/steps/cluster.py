@@ -43,10 +43,9 @@ def apply_ray_cluster(
         waiting = _claim_trouble(cluster_api)
         if waiting:
             return _not_ready(waiting)
-        _ensure_objects(cluster_api, run, tokens)
         if bool(tokens[1]) != run.wandb:
             services.ledger.change(run_id, lambda one: setattr(one, "wandb", bool(tokens[1])))
-        cluster = _ensure_cluster(cluster_api, run, workers)
+        cluster = _ensure_cluster(cluster_api, run, workers, tokens)
         if cluster is None:
             return _not_ready("the RayCluster's spec changed: it is made anew")
         return _look(services, cluster_api, run, cluster, workers)
@@ -100,25 +99,40 @@ def _ensure_objects(kubernetes: Kubernetes, run: Run, tokens: tuple[str, str]) -
     kubernetes.apply(manifest.job_files(run.plan, expires, {"supervisor.py": supervisor}))
 
 
-def _ensure_cluster(kubernetes: Kubernetes, run: Run, workers: int) -> dict[str, Any] | None:
-    """Apply the RayCluster; None when one of another spec had to be deleted first.
+def _ensure_cluster(
+    kubernetes: Kubernetes, run: Run, workers: int, tokens: tuple[str, str]
+) -> dict[str, Any] | None:
+    """Apply the RayCluster and what it mounts; None when one of another spec is deleted first.
 
     KubeRay ignores a changed pod template on a live cluster, so a changed hash means delete and
-    make anew.
+    make anew. One that is as wanted is left alone: this is asked every few seconds.
     """
     wanted = manifest.ray_cluster(run.plan, run.hard_deadline_at, workers)
     try:
         present = kubernetes.get("RayCluster", run.run_id)
     except NotFound:
-        return kubernetes.apply(wanted)
-    if present["metadata"].get("deletionTimestamp"):
-        return None
-    annotations = present["metadata"].get("annotations") or {}
-    mine = wanted["metadata"]["annotations"][manifest.HASH_ANNOTATION]
-    if annotations.get(manifest.HASH_ANNOTATION) != mine:
-        kubernetes.delete("RayCluster", run.run_id)
-        return None
+        present = None
+    if present is not None:
+        if present["metadata"].get("deletionTimestamp"):
+            return None
+        annotations = present["metadata"].get("annotations") or {}
+        mine = wanted["metadata"]["annotations"][manifest.HASH_ANNOTATION]
+        if annotations.get(manifest.HASH_ANNOTATION) != mine:
+            kubernetes.delete("RayCluster", run.run_id)
+            return None
+        if _as_wanted(present, wanted):
+            return present
+    _ensure_objects(kubernetes, run, tokens)
     return kubernetes.apply(wanted)
+
+
+def _as_wanted(present: dict[str, Any], wanted: dict[str, Any]) -> bool:
+    """Say whether labels and replicas agree too; the hash leaves both out."""
+    labels = present["metadata"].get("labels") or {}
+    replicas = [group.get("replicas") for group in present["spec"].get("workerGroupSpecs") or []]
+    return replicas == [group["replicas"] for group in wanted["spec"]["workerGroupSpecs"]] and all(
+        labels.get(key) == value for key, value in wanted["metadata"]["labels"].items()
+    )
 
 
 def _look(
