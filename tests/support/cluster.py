@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import re
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -48,23 +47,23 @@ class FakeKubernetes(Kubernetes):
         self._check()
         if (kind, name) not in self.objects:
             raise NotFound(f"Kubernetes answered 404: {kind} {name} not found")
-        found = copy.deepcopy(self.objects[kind, name])
+        found = dict(self.objects[kind, name])
         if kind == "RayCluster":
             found["status"] = self._status(found)
         return found
 
     def items(self, kind: str, **query: str) -> list[dict[str, Any]]:
         self._check()
-        return self._pods() if kind == "Pod" else copy.deepcopy(self.kube_events)
+        return self._pods() if kind == "Pod" else list(self.kube_events)
 
     def apply(self, manifest: Mapping[str, Any]) -> dict[str, Any]:
         self._check()
         kind, name = manifest["kind"], manifest["metadata"]["name"]
         if kind == "RayCluster" and not self.kuberay_is_up:
             raise NotFound("Kubernetes answered 404: the server could not find rayclusters")
-        self.applied.append(copy.deepcopy(dict(manifest)))
+        self.applied.append(dict(manifest))
         before = self.objects.get((kind, name))
-        after = copy.deepcopy(dict(manifest))
+        after = {**manifest, "metadata": dict(manifest["metadata"])}
         if kind == "RayCluster" and (before is None or before["spec"] != after["spec"]):
             self._generation += 1
         after["metadata"]["generation"] = self._generation
@@ -111,6 +110,8 @@ class FakeKubernetes(Kubernetes):
 
     def lose_head(self, seconds: float = 120.0) -> None:
         """The head pod dies and is made anew: another session, no job is known."""
+        if self.head is not None:
+            self.head.down = True  # and with it every driver
         self.head = None
         self.agenda.after(seconds, self._raise_head)
 

@@ -27,6 +27,7 @@ class MemoryLedger:
         self._lock = threading.RLock()
         self._records: dict[str, tuple[int, str]] = {}
         self._events: dict[str, dict[str, dict[str, Any]]] = {}
+        self._peeked: dict[str, tuple[int, Run]] = {}
         self._slots: dict[str, str] = {}
 
     def create(self, run: Run) -> bool:
@@ -110,7 +111,10 @@ class MemoryLedger:
     def peek(self, run_id: str) -> Run:
         """Return a record, also while the ledger is away: for tests."""
         with self._lock:
-            return Run.model_validate_json(self._records[run_id][1])
+            version, text = self._records[run_id]
+            if self._peeked.get(run_id, (0, None))[0] != version:
+                self._peeked[run_id] = (version, Run.model_validate_json(text))
+            return self._peeked[run_id][1]
 
     def text(self) -> str:
         """Return all that is stored, for a search of what must not be there."""

@@ -246,7 +246,7 @@ class Life:
 
     async def until_closed(self, run_id: str, hours: float = 72.0) -> Run:
         """Wait for the end of a run and of its teardown; return its record."""
-        await self.until(lambda: self.record(run_id).is_over, hours, every=5.0)
+        await self.until(lambda: self.record(run_id).is_over, hours, every=20.0)
         await self.pass_time(120)
         return self.record(run_id)
 
