@@ -51,9 +51,9 @@ Signal = int | Jump | Returned | LoopSignal | None
 
 
 class Op:
-    """One compiled step."""
+    """One compiled step. ``silent``: a body inside a step that is no step of its own."""
 
-    __slots__ = ("kind", "line", "name", "next", "routine", "run", "waits")
+    __slots__ = ("kind", "line", "name", "next", "routine", "run", "silent", "waits")
 
     def __init__(
         self,
@@ -64,6 +64,7 @@ class Op:
         run: Callable[[Scope], Any],
         waits: bool,
         next_: Signal = None,
+        silent: bool = False,
     ) -> None:
         self.name = name
         self.kind = kind
@@ -72,6 +73,7 @@ class Op:
         self.run = run
         self.waits = waits
         self.next = next_
+        self.silent = silent
 
 
 class Block:
@@ -100,15 +102,16 @@ async def run_block(block: Block, scope: Scope) -> Signal:
     index = 0
     while index < count:
         op = ops[index]
-        execution.steps = steps = execution.steps + 1
-        if steps > limits.STEPS:
-            raise too_many_steps()
-        if steps >= execution.pause_at:
-            execution.pause_at = steps + _FAIR_SHARE
-            await asyncio.sleep(0)
-        frame.step = op.name
+        if not op.silent:
+            execution.steps = steps = execution.steps + 1
+            if steps > limits.STEPS:
+                raise too_many_steps()
+            if steps >= execution.pause_at:
+                execution.pause_at = steps + _FAIR_SHARE
+                await asyncio.sleep(0)
+            frame.step = op.name
         try:
-            if history is None:
+            if history is None or op.silent:
                 signal = op.run(scope)
                 if op.waits:
                     signal = await signal
@@ -120,7 +123,7 @@ async def run_block(block: Block, scope: Scope) -> Signal:
                 history.end(entry)
         except (WorkflowError, FatalError) as exc:
             exc.trace.append((op.routine, op.name, op.line))
-            if history is not None:
+            if history is not None and not op.silent:
                 history.fail(entry, exc.value)
             raise
         if signal is None:

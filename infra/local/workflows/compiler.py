@@ -101,10 +101,15 @@ class _RoutineCompiler:
         return self._fill(Block(), steps, outer)
 
     def _inline(self, name: str, body: Body, line: int, outer: _Place) -> Block:
-        """A body without a name of its own: a block of one op that bears the step's name."""
+        """A body without a name of its own: a block of one op that bears the step's name.
+
+        Only what counts as a step by Google's list (calls, raises, what holds steps) is one here.
+        """
         block = Block()
         place = _Place(block, {}, outer)
-        block.ops.append(self._op(name, body, None, line, place))
+        op = self._op(name, body, None, line, place)
+        op.silent = isinstance(body, Assign | Return | Nested | Switch)
+        block.ops.append(op)
         return block
 
     def _op(self, name: str, body: Body | None, next_: str | None, line: int, at: _Place) -> Op:

@@ -317,6 +317,7 @@ def attempt(
         if handler is None:
             raise caught
         inner = Scope(scope.frame, scope)
+        scope.frame.execution.steps += 1  # except is a step of its own
         try:
             if name is not None:
                 inner.variables[name], inner.sizes[name] = None, 0

@@ -52,6 +52,8 @@ _BOOLEANS["FALSE"] = False
 _NULLS = {"null", "Null", "NULL", "~", ""}
 _INT = re.compile(r"[-+]?[0-9]+")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|[0-9]+(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
+# libyaml's parser, where PyYAML was built with it.
+_FAST: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _MIXED_BOOLEANS = {"yes", "no", "on", "off"}
 
 
@@ -91,6 +93,7 @@ class Reader:
                 "a smaller workflow, with parts of it as workflows of their own",
             )
             raise FaultySource(self.faults)
+        self._check_depth()
         try:
             node = yaml.compose(self._source, Loader=yaml.SafeLoader)
         except yaml.MarkedYAMLError as exc:
@@ -104,6 +107,28 @@ class Reader:
             self.fault(1, "the source is empty", "a list of steps, or main with steps")
             raise FaultySource(self.faults)
         return self._tree(node, 0)
+
+    def _check_depth(self) -> None:
+        """Refuse a source that nests too deep before PyYAML, quadratic in depth, reads it."""
+        depth = 0
+        try:
+            for event in yaml.parse(self._source, Loader=_FAST):
+                if isinstance(event, yaml.CollectionStartEvent):
+                    depth += 1
+                elif isinstance(event, yaml.CollectionEndEvent):
+                    depth -= 1
+                if depth > 4 * limits.SOURCE_NESTING:
+                    self._too_deep(event.start_mark.line + 1 if event.start_mark else 1)
+        except FaultySource:
+            raise
+        except (yaml.YAMLError, ValueError) as exc:
+            if "maximum nesting" in str(exc):  # libyaml's own limit
+                self._too_deep(1)
+            # What else is wrong is explained by the reading proper.
+
+    def _too_deep(self, line: int) -> None:
+        self.fault(line, "the source nests too deep", "subworkflows instead of nested steps")
+        raise FaultySource(self.faults)
 
     def _explain(self, line: int, problem: str) -> None:
         lines = self._source.splitlines()
@@ -131,8 +156,7 @@ class Reader:
             raise FaultySource(self.faults)
         self._seen.add(id(node))
         if depth > 4 * limits.SOURCE_NESTING:
-            self.fault(line, "the source nests too deep", "subworkflows instead of nested steps")
-            raise FaultySource(self.faults)
+            self._too_deep(line)
         if isinstance(node, yaml.ScalarNode):
             return self._scalar(node, line)
         if isinstance(node, yaml.SequenceNode):
