@@ -28,21 +28,40 @@ class Authority:
 
     def serving_pair(self, name: str, addresses: list[str]) -> tuple[Path, Path]:
         """Certificate and key files of a server reached by these IP addresses."""
-        key = ec.generate_private_key(ec.SECP256R1())
         alternatives = [x509.IPAddress(ipaddress.ip_address(address)) for address in addresses]
-        certificate = (
-            _builder(name, self.certificate.subject, key.public_key())
-            .add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
-            .add_extension(
-                x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False
-            )
+        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+        return self._pair(name, subject, ExtendedKeyUsageOID.SERVER_AUTH, alternatives)
+
+    def client_pair(self, user: str, group: str) -> tuple[Path, Path]:
+        """Certificate and key files of a user in a group, as kind and k3d give them."""
+        subject = x509.Name(
+            [
+                x509.NameAttribute(NameOID.ORGANIZATION_NAME, group),
+                x509.NameAttribute(NameOID.COMMON_NAME, user),
+            ]
+        )
+        return self._pair(f"client-{user}", subject, ExtendedKeyUsageOID.CLIENT_AUTH, [])
+
+    def _pair(
+        self,
+        file: str,
+        subject: x509.Name,
+        usage: x509.ObjectIdentifier,
+        alternatives: list[x509.IPAddress],
+    ) -> tuple[Path, Path]:
+        key = ec.generate_private_key(ec.SECP256R1())
+        builder = (
+            _builder(subject, self.certificate.subject, key.public_key())
+            .add_extension(x509.ExtendedKeyUsage([usage]), critical=False)
             .add_extension(
                 x509.AuthorityKeyIdentifier.from_issuer_public_key(self.key.public_key()),
                 critical=False,
             )
-            .sign(self.key, hashes.SHA256())
         )
-        crt, pem = self.folder / f"{name}.crt", self.folder / f"{name}.key"
+        if alternatives:
+            builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), False)
+        crt, pem = self.folder / f"{file}.crt", self.folder / f"{file}.key"
+        certificate = builder.sign(self.key, hashes.SHA256())
         crt.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
         pem.write_bytes(_pem(key))
         return crt, pem
@@ -53,7 +72,7 @@ def create_authority(folder: Path) -> Authority:
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "lustrum-test-ca")])
     certificate = (
-        _builder("lustrum-test-ca", name, key.public_key())
+        _builder(name, name, key.public_key())
         .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
         .add_extension(
             # Python 3.13 checks for it (VERIFY_X509_STRICT).
@@ -80,12 +99,12 @@ def service_account_key(folder: Path) -> Path:
 
 
 def _builder(
-    name: str, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey
+    subject: x509.Name, issuer: x509.Name, public_key: ec.EllipticCurvePublicKey
 ) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return (
         x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
+        .subject_name(subject)
         .issuer_name(issuer)
         .public_key(public_key)
         .serial_number(x509.random_serial_number())

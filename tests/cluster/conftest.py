@@ -32,6 +32,20 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.cluster)
 
 
+def wait_for(
+    condition: Callable[[], Any], what: str, seconds: float = 60.0, every: float = 0.1
+) -> Any:
+    """Poll a condition until it is true (returned), or fail the test after some seconds."""
+    started = time.monotonic()
+    deadline = started + seconds
+    while not (found := condition()):
+        if time.monotonic() > deadline:
+            pytest.fail(f"{what}: not in {seconds:.0f} s")
+        time.sleep(every)
+    print(f"{what}: {time.monotonic() - started:.1f} s")
+    return found
+
+
 @pytest.fixture(scope="session")
 def plane() -> Iterator[harness.ControlPlane]:
     """A running API server with its controllers, ``default`` holding the Lustre claim."""
@@ -43,8 +57,15 @@ def plane() -> Iterator[harness.ControlPlane]:
         except harness.ToolsMissingError as error:
             pytest.fail(str(error), pytrace=False)
         try:
-            for manifest in _lustre_volume():
-                started.api().apply(manifest)
+            admin = started.api()
+            for manifest in lustre_volume():
+                admin.apply(manifest)
+            wait_for(
+                lambda: (
+                    admin.get("PersistentVolumeClaim", "lustre-pvc")["status"]["phase"] == "Bound"
+                ),
+                "the Lustre claim is bound",
+            )
             yield started
         finally:
             started.stop()
@@ -96,21 +117,9 @@ def nodes(all_nodes: Nodes, api: Api, until: Until) -> Iterator[Nodes]:
 
 @pytest.fixture(scope="session")
 def until() -> Until:
-    """Poll a condition until it is true (returned) or a deadline fails the test."""
+    """`wait_for`, as a fixture."""
 
-    def poll(
-        condition: Callable[[], Any], what: str, seconds: float = 60.0, every: float = 0.1
-    ) -> Any:
-        started = time.monotonic()
-        deadline = started + seconds
-        while not (found := condition()):
-            if time.monotonic() > deadline:
-                pytest.fail(f"{what}: not in {seconds:.0f} s")
-            time.sleep(every)
-        print(f"{what}: {time.monotonic() - started:.1f} s")
-        return found
-
-    return poll
+    return wait_for
 
 
 @dataclass(frozen=True)
@@ -141,7 +150,7 @@ class Cluster:
         return self.api.list("Event", fieldSelector=f"involvedObject.name={self.name}")
 
 
-def _lustre_volume() -> list[dict[str, Any]]:
+def lustre_volume() -> list[dict[str, Any]]:
     """Volume and claim as the blueprint makes them, bound to each other by name."""
     size, modes = "36000Gi", ["ReadWriteMany"]
     volume = {

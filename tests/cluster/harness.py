@@ -6,6 +6,7 @@ tokens, as Google's are, and RBAC decides what each may do. Nodes are played by 
 
 from __future__ import annotations
 
+import base64
 import os
 import secrets
 import ssl
@@ -59,6 +60,7 @@ class ControlPlane:
     folder: Path
     users: tuple[str, ...] = ()  # besides the administrator, the operator and a stranger
     url: str = ""
+    authority: certificates.Authority | None = None
     children: list[Child] = field(default_factory=list)
     tokens: dict[str, str] = field(default_factory=dict)
 
@@ -70,9 +72,9 @@ class ControlPlane:
     def start(self) -> Self:
         """Start all three and wait until the default namespace has its service account."""
         network.enter_own_namespace()
-        authority = certificates.create_authority(self.folder)
+        self.authority = certificates.create_authority(self.folder)
         etcd_url = self._start_etcd()
-        self._start_apiserver(authority, etcd_url)
+        self._start_apiserver(self.authority, etcd_url)
         self._start_controllers()
         return self
 
@@ -99,19 +101,28 @@ class ControlPlane:
         return Api(self.url, str(self.ca_file), self.tokens[user], impersonate)
 
     def kubeconfig(self, user: str = ADMIN) -> Path:
-        """A kubeconfig file for ``user``."""
-        path = self.folder / f"{user.split('@')[0]}.kubeconfig"
+        """A kubeconfig file with the bearer token of ``user``."""
+        return self._kubeconfig(user.split("@")[0], {"token": self.tokens[user]})
+
+    def certificate_kubeconfig(self, user: str, group: str) -> Path:
+        """A kubeconfig file with a client certificate inside, as kind and k3d write them."""
+        assert self.authority is not None, "start it first"
+        crt, key = self.authority.client_pair(user, group)
+        credentials = {
+            "client-certificate-data": base64.b64encode(crt.read_bytes()).decode(),
+            "client-key-data": base64.b64encode(key.read_bytes()).decode(),
+        }
+        return self._kubeconfig(f"certificate-{user}", credentials)
+
+    def _kubeconfig(self, name: str, credentials: dict[str, str]) -> Path:
+        path = self.folder / f"{name}.kubeconfig"
+        cluster = {"server": self.url, "certificate-authority": str(self.ca_file)}
         content = {
             "apiVersion": "v1",
             "kind": "Config",
-            "clusters": [
-                {
-                    "name": "test",
-                    "cluster": {"server": self.url, "certificate-authority": str(self.ca_file)},
-                }
-            ],
-            "users": [{"name": user, "user": {"token": self.tokens[user]}}],
-            "contexts": [{"name": "test", "context": {"cluster": "test", "user": user}}],
+            "clusters": [{"name": "test", "cluster": cluster}],
+            "users": [{"name": name, "user": credentials}],
+            "contexts": [{"name": "test", "context": {"cluster": "test", "user": name}}],
             "current-context": "test",
         }
         path.write_text(yaml.safe_dump(content))
@@ -158,7 +169,7 @@ class ControlPlane:
             # The `kubernetes` service would need endpoints; nobody here uses it.
             "--endpoint-reconciler-type", "none",
             "--tls-cert-file", str(crt), "--tls-private-key-file", str(key),
-            "--token-auth-file", str(token_file),
+            "--token-auth-file", str(token_file), "--client-ca-file", str(authority.ca_file),
             "--authorization-mode", "RBAC",
             "--service-cluster-ip-range", "10.202.0.0/16",
             "--service-account-issuer", "https://kubernetes.default.svc",

@@ -66,6 +66,8 @@ class Behaviour:
     never_ready: Callable[[Pod], bool] = lambda pod: False
     image_missing: Callable[[Pod], bool] = lambda pod: False
     never_terminates: Callable[[Pod], bool] = lambda pod: False
+    # The address of a real head that answers for this pod as well, else None.
+    answered_by: Callable[[Pod], str | None] = lambda pod: None
     # Pods that real Ray runs in; needs ``Nodes.ray``.
     real: Callable[[Pod], bool] = lambda pod: False
 
@@ -229,7 +231,7 @@ class Nodes:
                 self._patch_status(pod, _status(pod, "Pending", waiting, ready=False))
             return
         self._pod_number += 1
-        address = pod_address(self._pod_number)
+        address = self.behaviour.answered_by(pod) or pod_address(self._pod_number)
         is_real = self.ray is not None and self.behaviour.real(pod)
         if self.ray is not None and is_real:
             self.ray.start(pod, address)
@@ -243,7 +245,8 @@ class Nodes:
         ready = not self.behaviour.never_ready(pod)
         if self.ray is not None and self.ray.holds(pod):
             # Once ready, a probe per round would cost more than it tells: the process is watched.
-            ready = ready and (was_ready or self.ray.is_ready(pod))
+            restarted = self.ray.restart_if_ended(pod)
+            ready = ready and not restarted and (was_ready or self.ray.is_ready(pod))
         if ready != was_ready:
             status = _status(pod, "Running", {"running": {"startedAt": _now()}}, ready=ready)
             self._patch_status(pod, status)

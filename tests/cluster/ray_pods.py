@@ -29,6 +29,7 @@ Pod = dict[str, Any]
 _OBJECT_STORE = 80_000_000  # bytes; the least that Ray takes without complaint is 75 MB
 _PROBE_TIMEOUT_S = 2.0
 _REPOSITORY = Path(__file__).resolve().parents[2]
+_RAY = f"{sys.executable} {_REPOSITORY / 'infra' / 'local' / 'cloud' / 'ray_node.py'}"
 
 # A root file system like this machine's, where the pod's own folders can be added: all top
 # folders are the machine's but /etc, a copy, and /tmp, empty. (Ray's session is in /tmp/ray, the
@@ -58,6 +59,7 @@ class RayPods:
         self._logs = logs
         self._children: dict[str, Child] = {}
         self._addresses: dict[str, str] = {}
+        self._starts = 0
         self._heads: dict[str, str] = {}  # RayCluster name -> address of its head
         self._folder = Path(tempfile.mkdtemp(prefix="pods-", dir=logs))
 
@@ -68,7 +70,8 @@ class RayPods:
         if labels["ray.io/node-type"] == "head":
             self._heads[cluster] = address
         container = pod["spec"]["containers"][0]
-        root = self._folder / uid[:8] / "root"
+        self._starts += 1
+        root = self._folder / f"{uid[:8]}-{self._starts}" / "root"
         root.mkdir(parents=True)
         command = " ".join([*container.get("command", []), *container.get("args", [])])
         command = self._at_home(command.removeprefix("/bin/bash -c -- "), pod)
@@ -98,6 +101,15 @@ class RayPods:
         else:
             urls = re.findall(r"http://localhost:\d+/\S+", " ".join(probe["exec"]["command"]))
         return all(_answers(url.replace("localhost", address)) for url in urls)
+
+    def restart_if_ended(self, pod: Pod) -> bool:
+        """What a kubelet does when a container ends; says whether it had to."""
+        uid = pod["metadata"]["uid"]
+        if self._children[uid].process.poll() is None:
+            return False
+        self._children.pop(uid).stop(0)
+        self.start(pod, self._addresses[uid])
+        return True
 
     def stop(self, pod: Pod, grace_s: float = 3.0) -> None:
         """End the pod's processes; with no grace at once, as a lost machine would."""
@@ -160,9 +172,11 @@ class RayPods:
     def _at_home(self, command: str, pod: Pod) -> str:
         cluster = pod["metadata"]["labels"]["ray.io/cluster"]
         command = re.sub(r" --memory=\d+", "", command)  # the machine's, not what was asked for
-        # exec, so that the signal of our death reaches Ray and not a shell.
+        # exec, so that the signal of our death reaches Ray and not a shell. Without the parts of
+        # the dashboard that nobody asks for: on two cores all nine can take more than the 30 s
+        # after which Ray gives up.
         command = command.replace(
-            "ray start", f"exec ray start --object-store-memory={_OBJECT_STORE}", 1
+            "ray start", f"exec {_RAY} start --object-store-memory={_OBJECT_STORE}", 1
         )
         return self._resolve(command, cluster)
 

@@ -80,22 +80,22 @@ class TestTraining:
             checkpoint = functions.run.checkpoint
             return checkpoint is not None and checkpoint.step >= step
 
-        until(applied, "the head alone", 180, 0.5)
+        until(applied, "the head alone", 300, 0.5)
         assert shape.pods("worker") == []
         functions.advance(State.STAGING, State.WAITING_FOR_GPUS)
-        until(applied, "two workers and their GPUs", 180, 0.5)
+        until(applied, "two workers and their GPUs", 300, 0.5)
         functions.advance(State.TRAINING)
 
         assert submitted() == {"submission_id": f"{run_id}-a1", "attempt": 1, "from_step": 0}
         assert submitted()["attempt"] == 1, "a repeated call adopts the job"
-        until(lambda: saved(2), "a checkpoint", 180, 1.0)
+        until(lambda: saved(2), "a checkpoint", 240, 1.0)
         self.tokens_are_files_alone(functions, shape, until)
 
         nodes.preempt(nodes.names("a4")[0])
-        until(lambda: looked("resume"), "the preemption is seen", 180, 1.0)
+        until(lambda: looked("resume"), "the preemption is seen", 240, 1.0)
         assert functions.run.mishaps[-1].failure == "PREEMPTED"
         functions.advance(State.RECOVERING)
-        until(applied, "a new worker in its place", 180, 0.5)
+        until(applied, "a new worker in its place", 300, 0.5)
         functions.advance(State.TRAINING)
         second = submitted()
         assert second["attempt"] == 2
