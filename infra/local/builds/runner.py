@@ -98,11 +98,12 @@ class Runner:
         with self._lock:
             self._builds[identity] = made
         self._announce(made)
+        accepted = self.get(identity)
         thread = threading.Thread(target=self._run, args=(identity,), daemon=True)
         with self._lock:
             self._threads = [one for one in self._threads if one.is_alive()] + [thread]
         thread.start()
-        return self.get(identity)
+        return accepted
 
     def get(self, identity: str) -> dict[str, Any]:
         """Return a build's JSON. Raises UnknownBuild."""
