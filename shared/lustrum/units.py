@@ -21,10 +21,12 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write seconds as people say them: ``0.4 s``, ``42 s``, ``5 min 03 s``, ``3 h 20 min``,
+    """Write seconds as people say them: ``40 ms``, ``4.2 s``, ``42 s``, ``5 min 03 s``, ``3 h 20 min``,
     ``2 d 4 h``.
     """
-    if seconds < 10:
+    if 0 < seconds < 0.9995:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 9.95:
         return f"{max(0.0, seconds):.1f} s"
     whole = round(seconds)
     if whole < 60:

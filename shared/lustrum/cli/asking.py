@@ -177,7 +177,7 @@ def _with_code(
         bundle = Path(place) / "code.zip"
         packed = code.pack(folder, bundle)
         uri = f"gs://{bucket or 'export-bucket'}/code/{packed.sha256}.zip"
-        note = f"code: {packed.files} files, {size(packed.bytes)}, {uri}"
+        note = f"code: {packed.files} file{'s' * (packed.files != 1)}, {size(packed.bytes)}, {uri}"
         if send:
             note += _upload(session, uri, bundle.read_bytes())
     console().print(note, markup=False)
