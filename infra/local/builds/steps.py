@@ -102,8 +102,8 @@ class StepRunner:
             script = self._folder / f"script-{number}"
             text = str(step["script"])
             script.write_text(text)
-            # Read by its interpreter, not executed: a fork elsewhere in this process may still hold
-            # the file open for writing, and the kernel then refuses to execute it.
+            # Read by its interpreter, not executed: a fork elsewhere in this process may still
+            # hold the file open for writing, and the kernel then refuses to execute it.
             first = text.splitlines()[0] if text.startswith("#!") else "#!/bin/sh"
             return [*first[2:].split(), str(script)]
         entrypoint = step.get("entrypoint")
