@@ -24,7 +24,10 @@ from lustrum.job.command import TrainingCommand, entrypoint, supervisor_spec, tr
 from .conftest import ROOT, RUN, SUPERVISOR, wait_for
 from .google import Google
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
+
+
+STARTUP = 180  # seconds; Ray starts in 15 on two idle cores, and in minutes on busy ones
 
 
 def free_port() -> int:
@@ -52,12 +55,12 @@ class Cluster:
             "--dashboard-host=127.0.0.1", f"--dashboard-port={self._dashboard_port}",
             f"--ray-client-server-port={free_port()}",
         )  # fmt: skip
-        wait_for("the dashboard", lambda: self.get("/api/version"), 90)
+        wait_for("the dashboard", lambda: self.get("/api/version"), STARTUP)
 
     def add_worker(self) -> subprocess.Popen[bytes]:
         before = self.gpus()
         node = self._start(f"--address={self.address}", "--num-cpus=1", "--num-gpus=1")
-        wait_for("the worker", lambda: self.gpus() > before, 90)
+        wait_for("the worker", lambda: self.gpus() > before, STARTUP)
         return node
 
     def lose(self, node: subprocess.Popen[bytes]) -> None:
@@ -67,7 +70,7 @@ class Cluster:
             with_signal(process, signal.SIGKILL)
         node.wait()
         self._nodes.remove(node)
-        wait_for("the loss to be seen", lambda: self.gpus() == 0, 60)
+        wait_for("the loss to be seen", lambda: self.gpus() == 0, STARTUP)
 
     def gpus(self) -> int:
         nodes = (self.get("/nodes?view=summary") or {}).get("data", {}).get("summary", [])
@@ -98,7 +101,7 @@ class Cluster:
             except OSError:
                 return False
 
-        wait_for("the submission", accepted, 60)
+        wait_for("the submission", accepted, STARTUP)
 
     def job(self, identity: str) -> dict[str, Any]:
         return self.get(f"/api/jobs/{identity}") or {}
@@ -107,7 +110,7 @@ class Cluster:
         wait_for(
             "the end of the job",
             lambda: self.job(identity).get("status") in ("SUCCEEDED", "FAILED", "STOPPED"),
-            90,
+            STARTUP,
         )
         return self.job(identity)
 
@@ -183,7 +186,7 @@ class TestOnRay:
 
         worker = cluster.add_worker()
         first = submit(1)
-        wait_for("a checkpoint", (run / "checkpoints/step_4").exists, 60)
+        wait_for("a checkpoint", (run / "checkpoints/step_4").exists, STARTUP)
         cluster.lose(worker)
         lost = cluster.outcome(first)
         assert (lost["status"], lost["driver_exit_code"]) == ("FAILED", 1)

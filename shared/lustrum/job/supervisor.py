@@ -779,8 +779,8 @@ class TrainingLog:
         self.reward: float | None = None
         self.step_seconds: float | None = None
         self.save_seconds: float | None = None
-        self.saving: tuple[int, float] = (0, 0.0)  # step, since (monotonic)
-        self.results_at = 0.0  # monotonic; the commit lies before it
+        self.saves: dict[int, float] = {}  # step -> when its save began (monotonic)
+        self.saved_by: dict[int, float] = {}  # step -> its results; the commit lies before them
         self.moves = 0  # grows with every sign of progress
         self.steps: list[Event] = []  # since last taken
         self.hint: str | None = None  # failure class a line gave away
@@ -796,12 +796,13 @@ class TrainingLog:
         match = re.match(r"Saving checkpoint for step (\d+)\.\.\.$", line)
         if match:
             self._base = int(match.group(1)) - self._banners
-            self.saving, self.phase = (int(match.group(1)), now), "saving"
+            self.saves[int(match.group(1))], self.phase = now, "saving"
             self.moves += 1
             return True
         if line.startswith("📊 Training Results:"):
-            self.results_at, self.phase = now, "step"
-            self.step = self._base + self._banners
+            self.phase, self.step = "step", self._base + self._banners
+            if self.step in self.saves:
+                self.saved_by[self.step] = now
             self.steps.append({"step": self.step, "reward": None, "seconds": None})
             del self.steps[:-100]
             self.moves += 1
@@ -885,25 +886,22 @@ class StepWatcher(threading.Thread):
             # Seen before its line in the log was: that line is a moment away, if it comes at all.
             early = now - self._early.setdefault(step, now) < self.PATIENCE
             if early and self._since(step) is None and not self._ending:
-                continue
+                break  # commits are told in their order
             self._known[step] = inode
             self.moves += 1
             self._committed(step, path)
 
     def _since(self, step: int) -> float | None:
         """When its save began: by the log, else by the first sight of its tmp folder."""
-        saving, at = self._log.saving
-        return at if saving == step else self._first_seen.get(step)
+        return self._log.saves.get(step, self._first_seen.get(step))
 
     def _committed(self, step: int, path: str) -> None:
-        log, ended = self._log, time.monotonic()
-        since = self._since(step)
-        if since is not None and since <= log.results_at < ended:
-            ended = log.results_at
+        since, ended = self._since(step), time.monotonic()
+        ended = min(ended, self._log.saved_by.get(step, ended))
         seconds = None if since is None else round(ended - since, 3)
         announce(self._spec, self._voice, step, path, seconds)
-        self._first_seen.pop(step, None)
-        self._early.pop(step, None)
+        for told in (self._first_seen, self._early, self._log.saves, self._log.saved_by):
+            told.pop(step, None)
         if self._spec.prune:
             prune(self._spec, self._voice)
 
