@@ -265,9 +265,7 @@ class TestReaper:
         async def story(life: Life) -> None:
             name = "rl-0123456789"
             foreign_cluster(life, name, labels)
-            life.cloud.instances.append(
-                LustreInstance(name, "us-east1-b", labels, state="ACTIVE")
-            )
+            life.cloud.instances.append(LustreInstance(name, "us-east1-b", labels, state="ACTIVE"))
             life.cloud.machines.append(Machine("vm", "us-east1-b", "RUNNING", name, 8))
             for _ in range(3):
                 status, _ = life.reap()

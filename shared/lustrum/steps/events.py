@@ -88,9 +88,11 @@ def _act(services: Services, run: Run, incident: Incident) -> None:
     if incident.action is AlertAction.STOP:
         # An open that is older than a close that already came is late: it clears nothing,
         # starts nothing.
-        closed = f"alert-{incident.incident_id}-closed"
-        known = {one.get("event_id") for one in services.ledger.events(run.run_id)}
-        open_ = incident.state == "open" and closed not in known
+        is_over = any(
+            one.get("incident_id") == incident.incident_id and one.get("state") == "closed"
+            for one in services.ledger.events(run.run_id)
+        )
+        open_ = incident.state == "open" and not is_over
 
         def edit(one: Run) -> None:
             one.full_since = (one.full_since or now) if open_ else None
