@@ -1,7 +1,7 @@
-"""The workflow engine: steps a second in virtual time, waiting executions in memory, billed steps.
+"""The workflow engine: speed in virtual time, memory of waiting executions, billed steps.
 
-The baseline is a bare asyncio coroutine that awaits nothing as often, in the same run. Run alone with
-`python -m bench.engine`.
+The baseline is a bare asyncio coroutine that awaits nothing as often, in the same run; both are
+CPU seconds of one core. Run alone with `python -m bench.engine`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import yaml
 from rich.console import Console
 from rich.table import Table
 
@@ -23,7 +24,7 @@ ROOT = Path(__file__).parents[1]
 WAITING = 1000
 HOURS = 6
 
-# A mix of what real workflows do: arithmetic, maps, a switch, a subworkflow, an HTTP call, a sleep.
+# What real workflows do: arithmetic, maps, a switch, a subworkflow, an HTTP call, a sleep.
 MIX = """
 main:
   steps:
@@ -33,7 +34,7 @@ main:
     - label: {call: name, args: {n: "${i}"}, result: text}
     - note: {assign: [{m.last: "${text}"}]}
     - ask:
-        try: {call: http.post, args: {url: "http://127.0.0.1/", body: {n: "${i}"}}, result: answer}
+        try: {call: http.post, args: {url: "http://127.0.0.1/", body: {n: "${i}"}}, result: r}
         except: {as: e, steps: [{again: {raise: "${e}"}}]}
     - wait: {call: sys.sleep, args: {seconds: 1}, next: check}
     - done: {return: "${m}"}
@@ -48,8 +49,8 @@ main:
   params: [args]
   steps:
     - open: {call: events.create_callback_endpoint, result: bell}
-    - wait: {call: events.await_callback, args: {callback: "${bell}", timeout: 86400}, result: rung}
-    - give: {return: "${rung.http_request.body}"}
+    - wait: {call: events.await_callback, args: {callback: "${bell}", timeout: 86400}, result: r}
+    - give: {return: "${r.http_request.body}"}
 """
 
 
@@ -135,7 +136,7 @@ async def _waiting() -> dict[str, float]:
 
 
 def _six_hours() -> dict[str, float | str]:
-    """Billed steps of a run that trains six hours without trouble, each answer at once."""
+    """Billed steps of a run of six hours without trouble, from its claim to its hand-over."""
     path = ROOT / "workflows" / "rl_run.yaml"
 
     async def main() -> dict[str, float | str]:
@@ -151,7 +152,7 @@ def _six_hours() -> dict[str, float | str]:
         engine.deploy("rl-run", Workflow.from_file(path))
         execution = await engine.create("rl-run", {"run_id": "rl-0123456789"}).wait()
         assert execution.state == "SUCCEEDED", execution.error
-        assert loop.time() > HOURS * 3600
+        assert HOURS * 3600 <= loop.time() < (HOURS + 0.2) * 3600
         return {
             "rl_run_6h_internal_steps": execution.steps - execution.external_steps,
             "rl_run_6h_external_steps": execution.external_steps,
@@ -161,9 +162,13 @@ def _six_hours() -> dict[str, float | str]:
 
 
 def _functions(now: Any) -> Any:
-    """Answers as the functions give them: a build of 40 minutes, GPUs after 20, then training."""
+    """Answers as the functions give them: a build of 40 minutes, staging of 15, GPUs after 10.
+
+    Polls and deadlines are those of the first profile. No event rings the doorbell.
+    """
     began: dict[str, float] = {}
-    timing = {"poll": 20, "doorbell": 300, "build": 7200, "head": 1800, "stage": 7200}
+    profiles = yaml.safe_load((ROOT / "shared/lustrum/profiles.yaml").read_text(encoding="utf-8"))
+    timing = next(iter(profiles.values()))["timing"]
 
     def since(what: str) -> float:
         return float(now() - began.setdefault(what, now()))
@@ -178,10 +183,10 @@ def _functions(now: Any) -> Any:
             began["build"] = now()
             return 200, {}, {"name": "projects/p/locations/r/operations/o", "metadata": {}}
         if function == "check-ray-job":
-            over = since("train") >= HOURS * 3600
+            over = now() >= HOURS * 3600
             return 200, {}, {**go, "next": "stop" if over else "wait", "wait": 300}
         if function == "apply-ray-cluster":
-            return 200, {}, {**go, "ready": since("pods") >= 1200}
+            return 200, {}, {**go, "ready": since("pods") >= 600}
         if function == "stage-data":
             return 200, {}, {**go, "done": since("stage") >= 900}
         if step == "claim":

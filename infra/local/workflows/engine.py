@@ -116,6 +116,7 @@ class Engine:
         self._by_workflow: dict[str, list[Execution]] = {}
         self._queue: deque[Execution] = deque()
         self._active = 0
+        self._created = 0
         self.faults: list[tuple[Execution, BaseException]] = []
 
     # Workflows
@@ -205,14 +206,14 @@ class Engine:
             _check_argument(text)
         merged = {**deployment.labels, **(labels or {})}
         _check_labels(merged)
-        number = len(self._executions)
+        self._created += 1
         execution = Execution(
             self,
             deployment,
             self._new_id(),
             text,
             merged,
-            f"{self._seed} execution {number}",
+            f"{self._seed} execution {self._created}",
             self._history,
         )
         if call_log_level:
