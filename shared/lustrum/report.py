@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 EVENTS_SHOWN = 40
 SAVES_SHOWN = 100
-_RUNNING = frozenset({State.TRAINING})
 _TONES = {
     Outcome.SUCCEEDED: "good",
     Outcome.PARTIAL: "warn",
@@ -219,14 +218,16 @@ def _costs(run: Run, at: float) -> Row:
 
 def _attempts(run: Run, at: float) -> list[Row]:
     """One row an attempt: what its points and its mishap tell."""
-    begins = [one.at for one in run.history if one.state in _RUNNING]
+    trainings = [
+        (since, until) for state, since, until in phases(run, at) if state is State.TRAINING
+    ]
     rows = []
     for number in range(1, run.attempt + 1):
         steps = [one.step for one in run.series if one.attempt == number]
         ends = [one for one in run.mishaps if one.attempt == number and _ends_attempt(one.state)]
         last = number == run.attempt
-        until = ends[-1].at if ends else at if last else None
-        began = begins[number - 1] if number <= len(begins) else None
+        began, left = trainings[number - 1] if number <= len(trainings) else (None, None)
+        until = ends[-1].at if ends else left
         if ends:
             ended = f"{ends[-1].failure.value}: {ends[-1].sentence}"
         elif last and run.outcome:

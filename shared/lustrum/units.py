@@ -21,8 +21,8 @@ def size(count: float) -> str:
 
 
 def duration(seconds: float) -> str:
-    """Write seconds as people say them: ``40 ms``, ``4.2 s``, ``42 s``, ``5 min 03 s``, ``3 h 20 min``,
-    ``2 d 4 h``.
+    """Write seconds as people say them: ``40 ms``, ``4.2 s``, ``42 s``, ``5 min 03 s``,
+    ``3 h 20 min``, ``2 d 4 h``.
     """
     if 0 < seconds < 0.9995:
         return f"{seconds * 1000:.0f} ms"

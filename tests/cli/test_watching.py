@@ -14,6 +14,8 @@ from lustrum.run import Moment, Outcome, Run, State
 from tests.cli.conftest import Shell
 from tests.core import records
 
+COST = records.cost(records.eventful_run())
+
 
 def closed(outcome: Outcome) -> Run:
     run = records.eventful_run()
@@ -28,7 +30,7 @@ class TestWatch:
         result = lustrum("watch", records.RUN_ID)
         assert result.exit_code == (0 if outcome is Outcome.SUCCEEDED else 1)
         assert result.stdout.splitlines()[-1] == (
-            f"run {records.RUN_ID} CLOSED {outcome.value} step 20/20 cost $1,059.01 "
+            f"run {records.RUN_ID} CLOSED {outcome.value} step 20/20 cost {COST} "
             f"report gs://reports/runs/{records.RUN_ID}/report.html"
         )
 
@@ -84,7 +86,7 @@ class TestList:
         assert second.split()[:5] == [
             records.RUN_ID, "nightly", "SUCCEEDED", "20/20", "us-central1-b",
         ]  # fmt: skip
-        assert "$1,059.01" in second
+        assert COST in second
 
     def test_list_live_leaves_out_what_is_over(self, lustrum: Shell) -> None:
         lustrum.ledger.create(records.eventful_run())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lustrum import names
-from lustrum.cost import Usage
+from lustrum.cost import Usage, bill
 from lustrum.failures import Failure
 from lustrum.plan import make_plan
 from lustrum.request import StartRequest
@@ -22,6 +22,7 @@ from lustrum.run import (
     State,
     Teardown,
 )
+from lustrum.units import dollars
 
 BEGAN = 1_789_650_000.0  # 2026-09-17
 RUN_ID = names.run_id("records")
@@ -116,6 +117,11 @@ def eventful_run() -> Run:
     run.report_uri = f"gs://reports/runs/{RUN_ID}/report.html"
     run.log_uri = f"gs://reports/runs/{RUN_ID}/logs/"
     return run
+
+
+def cost(run: Run) -> str:
+    """What a run did cost, as people read it; prices change, so no test holds a figure."""
+    return dollars(sum(bill(run.usage, run.closed_at or BEGAN).values()))
 
 
 def events() -> list[dict[str, Any]]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from lustrum import names
+from lustrum.cost import prices
 from lustrum.preview import UNKNOWN, Preview, planned_id, preview, readable
 from lustrum.request import BadRequest, StartRequest, parse_request
 from lustrum.settings import Settings, Slot
@@ -121,8 +122,8 @@ class TestOriginalRecipe:
         assert self.recipe.worst_cost == pytest.approx(
             sum(one.worst for one in self.recipe.costs), abs=0.02
         )
-        # "about $317 an hour for 8 Spot A4 nodes"
-        assert self.recipe.costs[0].pieces * self.recipe.costs[0].rate == pytest.approx(317, abs=1)
+        assert self.recipe.costs[0].pieces == 8
+        assert self.recipe.costs[0].rate == prices().node("a4-highgpu-8g", "spot")
 
     def test_entrypoint_carries_the_command_through_one_shell(self) -> None:
         parts = shlex.split(self.recipe.train_entrypoint)
@@ -159,7 +160,8 @@ class TestDifferences:
         found = planned(capacity="winter-block", limits={"cost_usd": 9000})
         assert found.blueprint["_CAPACITY"] == "reservation"
         assert found.blueprint["_RESERVATION"] == "winter-block"
-        assert found.costs[0].rate == 90.22
+        assert found.costs[0].rate == prices().node("a4-highgpu-8g", "winter-block")
+        assert found.costs[0].rate > planned().costs[0].rate
 
     def test_slots_of_the_control_plane_are_used(self) -> None:
         settings = Settings(

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from lustrum.cost import prices
 from lustrum.failures import TABLE, Failure
 from lustrum.report import render
 from lustrum.run import Mishap, Moment, Outcome, Progress, State, Teardown
@@ -63,15 +64,16 @@ def page() -> Page:
 class TestContent:
     def test_render_names_outcome_sentence_and_figures(self, page: Page) -> None:
         for expected in (
-            "SUCCEEDED", records.RUN_ID, "step 20 of 20 is saved", "5 h 25 min", "$2,025.67",
+            "SUCCEEDED", records.RUN_ID, "step 20 of 20 is saved", "5 h 25 min",
+            f"${records.new_run().plan.worst_cost:,.2f}", records.cost(records.eventful_run()),
         ):  # fmt: skip
             assert expected in page.text
 
     def test_render_sets_cost_beside_the_worst_case_by_resource(self, page: Page) -> None:
-        # 183 minutes of 8 nodes at the price list's 39.6336 an hour
-        assert f"${183 / 60 * 8 * 39.6336:,.2f}" in page.text
-        assert f"${6 * 8 * 39.6336:,.2f}" in page.text
-        assert "2026-09-17" in page.text
+        node = prices().node("a4-highgpu-8g", "spot")
+        assert f"${183 / 60 * 8 * node:,.2f}" in page.text  # they were up for 183 minutes
+        assert f"${6 * 8 * node:,.2f}" in page.text
+        assert f"list prices of {prices().dated}" in page.text
 
     def test_render_shows_each_save_and_which_was_exported(self, page: Page) -> None:
         assert page.text.count("947.0 GiB") >= 10
