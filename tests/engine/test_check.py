@@ -103,6 +103,10 @@ class TestYamlTraps:
         source = '{"main": {"steps": [{"a": {"return": "${1 + 1}"}}]}}'
         assert result(source) == 2
 
+    def test_json_may_be_indented_with_tabs_and_escape_any_character(self) -> None:
+        source = '{\n\t"main": {\n\t\t"steps": [{"a": {"return": "\\ud83d\\ude00 \\ud800 \\/"}}]}}'
+        assert result(source) == "😀 \ufffd /"
+
     def test_step_names_may_hold_spaces_and_marks_as_googles_samples_do(self) -> None:
         assert result('- "Is it there?": {next: All done}\n- All done: {return: 1}') == 1
 

@@ -14,10 +14,8 @@ from typing import Any
 from infra.local.workflows import virtual
 from infra.local.workflows.check import check
 from infra.local.workflows.engine import Engine
-from infra.local.workflows.errors import ApiError, FaultySource
+from infra.local.workflows.errors import ApiError, FaultySource, HttpConnectionFailed
 from infra.local.workflows.execution import Execution
-from infra.local.workflows.http_client import HttpClient
-from infra.local.workflows.server import Server
 from infra.local.workflows.values import to_json
 from infra.local.workflows.workflow import Workflow
 
@@ -103,34 +101,37 @@ def _engine(args: argparse.Namespace, http: Any, **more: Any) -> Engine:
 
 
 async def _no_network(*_: Any) -> Any:
-    from infra.local.workflows.errors import HttpConnectionFailed
-
     raise HttpConnectionFailed("there is no network in virtual time")
 
 
-async def _execute(args: argparse.Namespace, workflow: Workflow) -> int:
-    client = None if args.virtual_time else HttpClient()
-    # In real time the callbacks of the execution must be reachable while it runs.
-    server: Server | None = None
-    if client is None:
-        engine = _engine(args, _no_network)
-    else:
-        server = Server(lambda url: _engine(args, client, base_url=url))
-        await server.start()
-        engine = server.engine
+async def _in_virtual_time(args: argparse.Namespace, workflow: Workflow) -> int:
+    return await _execute(args, workflow, _engine(args, _no_network), "")
+
+
+async def _in_real_time(args: argparse.Namespace, workflow: Workflow) -> int:
+    # gRPC and Google's types take a second to import; `check` does without.
+    from infra.local.workflows.http_client import HttpClient
+    from infra.local.workflows.server import Server
+
+    client = HttpClient()
+    # The callbacks of the execution must be reachable while it runs.
+    server = Server(lambda url: _engine(args, client, base_url=url))
+    await server.start()
     try:
-        engine.deploy(args.file.stem, workflow)
-        execution = engine.create(args.file.stem, argument_json=args.data)
-        if args.verbose and server is not None:
-            print(f"execution {server.url}/v1/{execution.name}", file=sys.stderr, flush=True)
-        await execution.wait()
-        if args.verbose:
-            _report(execution)
+        return await _execute(args, workflow, server.engine, server.url)
     finally:
-        if server is not None:
-            await server.stop()
-        if client is not None:
-            await client.close()
+        await server.stop()
+        await client.close()
+
+
+async def _execute(args: argparse.Namespace, workflow: Workflow, engine: Engine, url: str) -> int:
+    engine.deploy(args.file.stem, workflow)
+    execution = engine.create(args.file.stem, argument_json=args.data)
+    if args.verbose and url:
+        print(f"execution {url}/v1/{execution.name}", file=sys.stderr, flush=True)
+    await execution.wait()
+    if args.verbose:
+        _report(execution)
     if execution.state == "SUCCEEDED":
         print(execution.result)
         return 0
@@ -164,8 +165,8 @@ def _run(args: argparse.Namespace) -> int:
         return 2
     try:
         if args.virtual_time:
-            return virtual.run(lambda: _execute(args, workflow))
-        return asyncio.run(_execute(args, workflow))
+            return virtual.run(lambda: _in_virtual_time(args, workflow))
+        return asyncio.run(_in_real_time(args, workflow))
     except ApiError as exc:
         print(json.dumps({"message": exc.message, "code": exc.code}), file=sys.stderr)
         return 1
@@ -174,6 +175,9 @@ def _run(args: argparse.Namespace) -> int:
 
 
 async def _serve(args: argparse.Namespace, workflows: dict[str, Workflow]) -> int:
+    from infra.local.workflows.http_client import HttpClient
+    from infra.local.workflows.server import Server
+
     client = HttpClient()
     server = Server(lambda url: _engine(args, client, base_url=url))
     stop = asyncio.Event()

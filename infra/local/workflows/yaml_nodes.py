@@ -71,11 +71,20 @@ def resolve(text: str) -> Any:
     return text
 
 
+_HALF = re.compile("[\ud800-\udfff]")
+
+
+def _spaces(match: re.Match[str]) -> str:
+    return match[0].replace("\t", " ")
+
+
 class Reader:
     """Reads a source into a Tree and collects what is wrong with it as YAML."""
 
     def __init__(self, source: str, path: str) -> None:
-        self._source = source
+        # JSON may be indented with tabs, YAML may not; neither has tabs that mean something there.
+        json = source.lstrip().startswith(("{", "["))
+        self._source = re.sub(r"(?m)^[ \t]+", _spaces, source) if json else source
         self._path = path
         self._seen: set[int] = set()
         self.faults: list[Fault] = []
@@ -179,6 +188,8 @@ class Reader:
     def _scalar(self, node: yaml.ScalarNode, line: int) -> Scalar:
         plain = node.style is None
         text: str = node.value
+        if _HALF.search(text):  # JSON writes characters beyond 16 bits as two escapes
+            text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         if plain and text.lower() in _MIXED_BOOLEANS:
             self.fault(
                 line,
