@@ -108,7 +108,8 @@ class TestRunner:
 
     def test_cancel_kills_everything_a_step_started(self, played: Played, tmp_path: Path) -> None:
         pid = tmp_path / "pid"
-        step = shell(f"sleep 600 & echo $$! > {pid}; trap '' TERM INT; wait")
+        # timeout(1) gives its command a process group of its own.
+        step = shell(f"timeout 900 bash -c 'echo $$$$ > {pid}; sleep 600' & trap '' INT; wait")
         made = played.runner.create({"steps": [step]}, "us-east1")
         until(lambda: pid.exists() and pid.read_text().strip())
         build = played.runner.cancel(made["id"])

@@ -17,6 +17,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from infra.local.processes import die_with_parent
 
 
@@ -123,10 +125,14 @@ class StepRunner:
         }  # fmt: skip
 
     def _kill_group(self) -> None:
-        if self._process is not None:
+        if self._process is None:
+            return
+        # By session, not by group: timeout(1) puts what it runs into a group of its own.
+        for pid in psutil.pids():
             with suppress(ProcessLookupError, PermissionError):
-                os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+                if os.getsid(pid) == self._process.pid:
+                    os.kill(pid, signal.SIGKILL)
+        self._process.wait()
 
 
 def _now() -> str:
