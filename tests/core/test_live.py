@@ -108,7 +108,8 @@ class TestPanel:
         text = out.getvalue()
         for expected in (
             run.run_id, "SUCCEEDED", "us-central1-b", "20/20", "947.0 GiB", "exported",
-            f"{records.cost(run)} of at most ${run.plan.worst_cost:,.2f}", "5 h 25 min", "PREEMPTED",
+            f"{records.cost(run)} of at most ${run.plan.worst_cost:,.2f}",
+            "5 h 25 min", "PREEMPTED",
         ):  # fmt: skip
             assert expected in text
 
@@ -205,10 +206,8 @@ class TestFigures:
     def test_spent_counts_what_still_runs_until_now(self) -> None:
         run = records.eventful_run()
         run.usage = [run.usage[-1].model_copy(update={"until": None})]
-        since = run.usage[0].since
-        assert spent(run, since + 3600) == pytest.approx(
-            8 * prices().node("a4-highgpu-8g", "spot")
-        )
+        since, hour = run.usage[0].since, prices().node("a4-highgpu-8g", "spot")
+        assert spent(run, since + 3600) == pytest.approx(8 * hour)
 
     @pytest.mark.parametrize("values", [[], [1.0], [1.0, 1.0], [0.0, float(1)], list(range(99))])
     def test_sparkline_is_as_wide_as_its_values(self, values: list[float]) -> None:

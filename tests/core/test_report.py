@@ -83,6 +83,9 @@ class TestContent:
     def test_render_tells_attempts_apart_in_the_reward_plot(self, page: Page) -> None:
         assert "attempt 1" in page.text and "attempt 2" in page.text
 
+    def test_render_ends_the_last_attempt_with_its_training(self, page: Page) -> None:
+        assert "1 h 16 min" in page.text  # not the hour and 51 minutes until it was closed
+
     def test_render_gives_advice_for_every_mishap(self, page: Page) -> None:
         assert TABLE[Failure.STOCKOUT].advice in page.text
         assert TABLE[Failure.PREEMPTED].advice in page.text
