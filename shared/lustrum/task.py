@@ -6,11 +6,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
-from lustrum import images, names
+from lustrum import checkpoints, images, names
+from lustrum.checkpoints import Checkpoint
 from lustrum.errors import ServiceError
 from lustrum.failures import Failure
 from lustrum.job.command import TrainingCommand, entrypoint, supervisor_spec, training_argv
@@ -24,16 +25,6 @@ GIB = 2**30
 _STEP = re.compile(r"/step_(\d+)/")
 
 __all__ = ["entrypoint"]
-
-
-@dataclass(frozen=True)
-class Listed:
-    """One checkpoint as the file system shows it."""
-
-    step: int
-    files: int
-    bytes: int
-    complete: bool
 
 
 def training_command(plan: RunPlan, wandb: bool) -> TrainingCommand:
@@ -98,26 +89,18 @@ def job_environment(plan: RunPlan) -> dict[str, str]:
         "HF_HOME": f"{names.LUSTRE_MOUNT}/cache/huggingface",
         # Without it the driver dies: "Failed to merge the Job's runtime env ... conflict".
         "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1",
+        # Ray kills 3 s after its SIGTERM; the supervisor needs 20 s of grace and 10 s to be heard.
+        "RAY_JOB_STOP_WAIT_TIME_S": "35",
     }
 
 
-def read_listing(log: str) -> list[Listed] | None:
+def read_listing(log: str) -> tuple[Checkpoint, ...] | None:
     """Return the newest listing in a job's log, None when it holds none."""
     for line in reversed(log.splitlines()):
         _, found, body = line.partition(PREFIX)
-        if not found:
-            continue
-        try:
-            event = json.loads(body)
-        except ValueError:
-            continue
-        if isinstance(event, Mapping) and event.get("type") == "checkpoint.list":
-            return [
-                Listed(
-                    int(one["step"]), int(one["files"]), int(one["bytes"]), bool(one["complete"])
-                )
-                for one in event.get("checkpoints", [])
-            ]
+        if found:
+            with suppress(ValueError):  # the training may print such a line too
+                return checkpoints.read_listing(json.loads(body)).checkpoints
     return None
 
 

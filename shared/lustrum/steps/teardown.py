@@ -12,7 +12,7 @@ from typing import Any
 from lustrum import manifest, names, task
 from lustrum.adapters.kubernetes import Kubernetes
 from lustrum.adapters.ray_jobs import RayJobs
-from lustrum.checkpoints import MANIFEST, export_shortfall
+from lustrum.checkpoints import MANIFEST, export_shortfall, newest_complete
 from lustrum.checkpoints import Checkpoint as Seen
 from lustrum.errors import NotFound, ServiceError
 from lustrum.failures import Failure
@@ -235,7 +235,7 @@ def _newest_checkpoint(services: Services, run: Run) -> Checkpoint | None:
         return known
     if listed is None:
         return known
-    newest = max((one for one in listed if one.complete), key=lambda one: one.step, default=None)
+    newest = newest_complete(listed)
     if newest is None:
         return None
     if known is not None and known.step == newest.step:
