@@ -64,12 +64,12 @@ def read_incident(found: Mapping[str, Any]) -> Incident:
     if not isinstance(identity, str) or not identity:
         raise MalformedEvent("incident.incident_id", "must be text", repr(found).encode()[:500])
     return Incident(
-        incident_id=identity[:200],
+        incident_id=_text(identity)[:200],
         state=_state(found, body),
         run_id=_run(body),
         action=_action(body),
-        policy=str(body.get("policy_name") or ""),
-        summary=str(body.get("summary") or "")[:500],
+        policy=_text(body.get("policy_name") or "")[:200],
+        summary=_text(body.get("summary") or "")[:500],
         observed=_number(body.get("observed_value")),
         at=_number(body.get("ended_at")) or _number(body.get("started_at")),
     )
@@ -102,6 +102,11 @@ def _run(body: Mapping[str, Any]) -> str | None:
     # instance_id may arrive as the full resource name
     short = (str(item).rsplit("/", 1)[-1] for item in candidates if item)
     return next((item for item in short if names.is_run_id(item)), None)
+
+
+def _text(value: object) -> str:
+    """Return a value as text that UTF-8 can hold (JSON may carry half a surrogate pair)."""
+    return str(value).encode(errors="replace").decode()
 
 
 def _map(value: object) -> Mapping[str, Any]:

@@ -207,8 +207,8 @@ def _build_notice(found: dict[str, Any], attributes: Mapping[str, str]) -> Build
     run = substitutions.get("_RUN_ID") if isinstance(substitutions, dict) else None
     if run is None and isinstance(tags, list):
         run = next((tag for tag in tags if isinstance(tag, str) and names.is_run_id(tag)), None)
-    build = str(attributes.get("buildId") or found.get("id") or "")
-    status = str(attributes.get("status") or found.get("status") or "STATUS_UNKNOWN")
+    build = _text(attributes.get("buildId") or found.get("id") or "")
+    status = _text(attributes.get("status") or found.get("status") or "STATUS_UNKNOWN")
     if not build:
         raise MalformedEvent("id", "a build notice must name its build", b"")
     return BuildNotice(

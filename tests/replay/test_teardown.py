@@ -195,7 +195,7 @@ class TestTeardown:
         assert (run.outcome, run.attempt) == ("SUCCEEDED", 1)
 
     def test_a19_a_busy_cluster_is_asked_again(self) -> None:
-        """FAILED_PRECONDITION is swallowed by the adapter: nothing happens, the next round asks."""
+        """The adapter swallows FAILED_PRECONDITION: the next round asks again."""
         left = [3]
 
         def hook(service: str, method: str) -> None:

@@ -68,7 +68,7 @@ class MemoryLedger:
         text = json.dumps(event)
         if len(text) > 1_000_000:
             raise ValueError("a Firestore document may hold 1 MiB")
-        text.encode()
+        (run_id + event_id).encode()  # ids are UTF-8
         with self._lock:
             self._check()
             kept = self._events.setdefault(run_id, {})

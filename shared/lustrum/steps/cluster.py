@@ -5,15 +5,17 @@ again.
 from __future__ import annotations
 
 from importlib.resources import files
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lustrum import manifest, names
-from lustrum.adapters.kubernetes import Kubernetes
 from lustrum.errors import NotFound, ServiceError
 from lustrum.failures import Failure
 from lustrum.readiness import FATAL, cluster_is_ready, trouble
 from lustrum.run import Run, State, check_live, check_owned, start_usage
 from lustrum.services import Services
+
+if TYPE_CHECKING:  # a function that needs neither does not load them
+    from lustrum.adapters.kubernetes import Kubernetes
 
 CLOCK_SKEW = 120.0  # seconds between our clock and the cluster's
 Answer = dict[str, Any]

@@ -7,11 +7,9 @@ Each step is idempotent and bounded; the workflow notes a failing one and goes o
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lustrum import manifest, names, task
-from lustrum.adapters.kubernetes import Kubernetes
-from lustrum.adapters.ray_jobs import RayJobs
 from lustrum.checkpoints import MANIFEST, export_shortfall, newest_complete
 from lustrum.checkpoints import Checkpoint as Seen
 from lustrum.errors import NotFound, ServiceError
@@ -26,6 +24,10 @@ from lustrum.run import (
     shorten,
 )
 from lustrum.services import Services
+
+if TYPE_CHECKING:  # a function that needs neither does not load them
+    from lustrum.adapters.kubernetes import Kubernetes
+    from lustrum.adapters.ray_jobs import RayJobs
 
 EXPORT_TRIES = 5  # of an export that is not required
 LISTINGS = 3  # of the checkpoints, when one fails

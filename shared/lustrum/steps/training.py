@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lustrum import names, task
-from lustrum.adapters.kubernetes import Kubernetes
-from lustrum.adapters.ray_jobs import RayJob, RayJobs
 from lustrum.errors import NotFound, ServiceError
 from lustrum.events import JobEvent
 from lustrum.failures import Failure, classify_text, named
@@ -15,6 +13,10 @@ from lustrum.progress import absorb, log_events
 from lustrum.readiness import lost_nodes, worker_was_replaced
 from lustrum.run import Job, Run, State, add_mishap, check_live, conclude, shorten
 from lustrum.services import Services
+
+if TYPE_CHECKING:  # a function that needs neither does not load them
+    from lustrum.adapters.kubernetes import Kubernetes
+    from lustrum.adapters.ray_jobs import RayJob, RayJobs
 
 CLOCK_SKEW = 120.0  # seconds between our clock and the cluster's
 NODES_SINCE = 60.0  # seconds before the submission whose node losses still count
