@@ -107,7 +107,9 @@ def cancel(services: Services, request: CancelRequest, event_id: str) -> Answer:
 def extend(services: Services, request: ExtendRequest, event_id: str) -> Answer:
     """Give a run more hours, once per message; the labels in the cloud follow."""
     if not event_id:
-        raise BadRequest("message.messageId", "", "must be given, hours are added once per message")
+        raise BadRequest(
+            "message.messageId", "", "must be given, hours are added once per message"
+        )
     now = services.now()
 
     def edit(run: Run) -> bool:
