@@ -93,6 +93,11 @@ class TestYamlTraps:
         found = faults(source)
         assert instead in found[0]
 
+    @pytest.mark.parametrize("op", ["in", "<", ">="])
+    def test_not_before_a_comparison_negates_its_left_side_only(self, op: str) -> None:
+        source = f"- a: {{assign: [{{x: 1}}, {{y: [1]}}]}}\n- b: {{return: '${{not x {op} y}}'}}"
+        assert f"write not (x {op} y) instead" in faults(source)[0]
+
     def test_text_for_another_program_stays(self) -> None:
         assert result('- a: {return: "echo ${HOME} ${#x} $x ${y:-z}"}').startswith("echo ${HOME}")
 

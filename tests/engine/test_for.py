@@ -70,6 +70,25 @@ class TestFor:
         """
         assert result(source) == [11, 13, 21, 23, 31, 33]
 
+    def test_break_and_continue_leave_a_try(self) -> None:
+        source = """
+            - init: {assign: [{seen: []}]}
+            - l:
+                for:
+                  value: v
+                  range: [1, 5]
+                  steps:
+                    - t:
+                        try:
+                          steps:
+                            - skip: {switch: [{condition: "${v == 2}", next: continue}]}
+                            - boom: {switch: [{condition: "${v == 4}", raise: over}]}
+                        except: {as: e, steps: [{h: {next: break}}]}
+                    - keep: {assign: [{seen: "${list.concat(seen, v)}"}]}
+            - give: {return: "${seen}"}
+        """
+        assert result(source) == [1, 3]
+
     def test_return_leaves_every_loop(self) -> None:
         source = """
             - outer:

@@ -17,11 +17,14 @@ from infra.local.workflows.check_jumps import JumpChecker
 from infra.local.workflows.errors import Fault, FaultySource
 from infra.local.workflows.expressions import (
     Attribute,
+    Binary,
     Call,
     Name,
     Node,
+    Unary,
     children,
     dotted_name,
+    unparse,
     walk,
 )
 from infra.local.workflows.model import (
@@ -278,7 +281,16 @@ class _Checker:
                     self._unknown(top.id, line, names)
             elif isinstance(top, Call):
                 self._calls.expression(top, line)
+            elif isinstance(top, Binary):
+                self._negation(top, line)
             stack.extend(children(top))
+
+    def _negation(self, node: Binary, line: int) -> None:
+        """``not x in y`` is ``(not x) in y`` by the documented precedence: never what is meant."""
+        left = node.left
+        if isinstance(left, Unary) and left.op == "not" and node.op not in ("==", "!="):
+            meant = unparse(Unary("not", Binary(node.op, left.operand, node.right)))
+            self.fault(line, f"not binds tighter than {node.op}", meant)
 
     def _member(self, node: Attribute, line: int, names: _Names) -> bool:
         """Whether ``a.b`` is a member of a module rather than of a variable."""
