@@ -71,10 +71,10 @@ def last_tick(cron: str, tz: str, at: datetime) -> datetime:
         ) from None
     try:
         local = at.astimezone(zone)
-        # CronSim looks strictly before its start, to the minute; a tick at this very minute
-        # counts.
-        start = datetime.fromtimestamp(local.timestamp() - local.timestamp() % 60 + 60, zone)
-        tick = next(CronSim(cron, start, reverse=True))
+        # CronSim goes by the clock on the wall, which shows an hour twice when summer ends:
+        # begin past it, and take the first tick that was not after the moment.
+        start = datetime.fromtimestamp(local.timestamp() + 3 * 3600, zone)
+        tick = next(one for one in CronSim(cron, start, reverse=True) if one <= at)
     except (CronSimError, StopIteration, OverflowError, ValueError):
         raise ValueError(
             f"attribute cron: {cron!r} is not a cron expression; use five fields: '0 3 * * *'"
