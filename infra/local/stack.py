@@ -161,6 +161,7 @@ class Stack:
             "LUSTRUM_SLOTS": json.dumps([_slot(number) for number in range(1, SLOTS + 1)]),
             "LUSTRUM_NODE_ACCOUNT": f"nodes@{self.project}.iam.gserviceaccount.com",
             "LUSTRUM_SCRIPTS": f"gs://{self.project}-state/scripts/local.zip",
+            "LUSTRUM_GCLUSTER_SHA256": "0" * 64,  # the stand-in is on the PATH: no download
             "LUSTRUM_ENDPOINTS": json.dumps(self.endpoints),
             "GRPC_VERBOSITY": "NONE",
         }

@@ -62,6 +62,8 @@ resource "google_cloudbuild_trigger" "run" {
       _SCRIPTS      = local.scripts_uri
       _STATE_BUCKET = google_storage_bucket.state.name
       _NODE_ACCOUNT = google_service_account.account["node"].email
+
+      _GCLUSTER_SHA256 = var.gcluster_sha256
     } : name => value if contains(keys(try(local.build.substitutions, {})), name)
   }
 

@@ -120,3 +120,13 @@ variable "destroy_data" {
   type        = bool
   default     = false
 }
+
+variable "gcluster_sha256" {
+  description = "SHA-256 of gcluster_bundle_linux_amd64.zip of the pinned Cluster Toolkit release (infra/blueprint/steps/versions.sh), as its release page shows it"
+  type        = string
+
+  validation {
+    condition     = can(regex("^[0-9a-f]{64}$", var.gcluster_sha256))
+    error_message = "gcluster_sha256 must be 64 hex digits: open the release page of the version in infra/blueprint/steps/versions.sh and copy the digest shown beside gcluster_bundle_linux_amd64.zip."
+  }
+}

@@ -30,6 +30,7 @@ FIXED = {
     "LUSTRUM_STATE_BUCKET": BUCKET,
     "LUSTRUM_NODE_ACCOUNT": f"lustrum-node@{PROJECT}.iam.gserviceaccount.com",
     "LUSTRUM_SCRIPTS": f"gs://{BUCKET}/scripts/test.zip",
+    "LUSTRUM_GCLUSTER_SHA256": "0" * 64,
 }
 SUBSTITUTIONS = {
     "_ACTION": "deploy", "_RUN_ID": RUN, "_ZONE_ATTEMPT": "1", "_ZONE": ZONE, "_NODES": "8",

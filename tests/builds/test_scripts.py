@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -199,12 +201,27 @@ class TestTools:
         }
         assert "INFRA_TRANSIENT" in self.prepare(tmp_path, tools, {})
 
-    def test_tampered_cache_is_not_used(self, tmp_path: Path) -> None:
+    def test_tampered_gcluster_is_refused(self, tmp_path: Path) -> None:
         tools = {
             "gcluster": "echo gcluster version v1.0.0",
-            "gcloud": 'echo tampered > "${@: -1}"',
+            "curl": 'while [[ $1 != -o ]]; do shift; done; echo tampered > "$2"',
             "terraform": "echo Terraform v1.12.2",
         }
-        self.prepare(tmp_path, tools, {})
+        result = self.prepare(tmp_path, tools, {})
+        assert "BUILD_ERROR" in result
+        assert "gcluster_sha256" in result
         assert not (tmp_path / "bin" / "gcluster").exists()
+
+    def test_bundle_with_the_right_sum_is_unpacked(self, tmp_path: Path) -> None:
+        bundle = tmp_path / "bundle.zip"
+        with zipfile.ZipFile(bundle, "w") as made:
+            made.writestr("gcluster-bundle/gcluster", "#!/bin/sh\necho it is gcluster\n")
+        tools = {
+            "curl": f'while [[ $1 != -o ]]; do shift; done; cp {bundle} "$2"',
+            "terraform": "echo Terraform v1.12.2",
+        }
+        digest = hashlib.sha256(bundle.read_bytes()).hexdigest()
+        self.prepare(tmp_path, tools, {"LUSTRUM_GCLUSTER_SHA256": digest})
+        done = subprocess.run([tmp_path / "bin" / "gcluster"], capture_output=True, timeout=10)
+        assert done.stdout == b"it is gcluster\n"
         assert (tmp_path / "bin" / "packer").exists()

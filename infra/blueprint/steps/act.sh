@@ -5,14 +5,6 @@ set -uo pipefail
 export PATH="$PWD/bin:$PATH"
 
 [[ -e result.json ]] && exit 0
-# shellcheck source-path=SCRIPTDIR source=versions.sh
-source lustrum/steps/versions.sh
-if [[ -e gcluster-is-new ]]; then
-  gcloud storage cp --quiet --if-generation-match=0 bin/gcluster \
-    "gs://$LUSTRUM_STATE_BUCKET/tools/gcluster-$GCLUSTER_SHA256" ||
-    echo "warning: gcluster was not kept for the next build"
-fi
-
 gcluster telemetry off # a file in this HOME; it is on by default
 case "$LUSTRUM_ACTION" in
   deploy | destroy) bash "lustrum/steps/$LUSTRUM_ACTION.sh" ;;

@@ -10,19 +10,19 @@ python3 lustrum/steps/settings.py check || exit 0 # result.json says why; report
 trap 'python3 lustrum/steps/result.py failed "$class" "the build'"'"'s tools could not be made ready: $what"; exit 0' ERR
 class=BUILD_ERROR what="the place for them"
 mkdir -p bin
-cached="gs://$LUSTRUM_STATE_BUCKET/tools/gcluster-$GCLUSTER_SHA256"
-
 has() { # has COMMAND VERSION: it is on the PATH in the pinned version
   command -v "$1" > /dev/null && "$1" --version 2> /dev/null | grep -qF "$2"
 }
 
 if ! has gcluster "$GCLUSTER_VERSION"; then
-  # The first build of a project makes it from source; later ones find it here.
-  if gcloud storage cp --quiet "$cached" bin/gcluster && sha256sum -c <<< "$GCLUSTER_SHA256  bin/gcluster"; then
-    chmod +x bin/gcluster
-  else
-    rm -f bin/gcluster
-  fi
+  class=INFRA_TRANSIENT what="download of gcluster $GCLUSTER_VERSION"
+  curl -fsSL --retry 5 --retry-all-errors -o gcluster.zip "$GCLUSTER_BUNDLE"
+  class=BUILD_ERROR what="checksum of gcluster $GCLUSTER_VERSION (terraform variable gcluster_sha256)"
+  sha256sum -c <<< "$LUSTRUM_GCLUSTER_SHA256  gcluster.zip"
+  what="bundle of gcluster $GCLUSTER_VERSION"
+  python3 -m zipfile -e gcluster.zip gcluster-bundle
+  cp "$(find gcluster-bundle -type f -name gcluster -print -quit)" bin/gcluster
+  chmod +x bin/gcluster
 fi
 
 if ! has terraform "v$TERRAFORM_VERSION"; then

@@ -31,6 +31,7 @@ IDENTITY: Mapping[str, str] = {
     "STATE_BUCKET": r"[a-z0-9][-a-z0-9_.]{1,220}[a-z0-9]",
     "BUILD_ID": r"[-a-z0-9]{1,64}",
     "LOCATION": r"[a-z]+-[a-z]+[0-9]{1,2}|global",
+    "GCLUSTER_SHA256": r"[0-9a-f]{64}",
 }
 
 # What to build. A destroy can do without: it then sweeps by name.

@@ -40,7 +40,8 @@ mock_provider "archive" {
 }
 
 variables {
-  project = "my-project"
+  project         = "my-project"
+  gcluster_sha256 = "0000000000000000000000000000000000000000000000000000000000000000"
 }
 
 run "defaults" {
