@@ -13,13 +13,18 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 import statistics
 import subprocess
 import sys
 import threading
 import time
+from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
+
+import httpx
 
 from bench import Unavailable
 
@@ -28,6 +33,7 @@ KUBERAY = "v1.6"
 TIMEOUT_S = 1800
 ROOT = Path(__file__).resolve().parents[1]
 STEPS = 4
+RAYJOB_POLL_S = 3.0  # KubeRay's RayJobDefaultRequeueDuration
 
 
 def run() -> dict[str, float | str]:
@@ -73,18 +79,24 @@ class Watch:
                 raise RuntimeError(f"no teardown of {name} in {seconds:.0f} s")
             return self._seen[name]
 
+    def _lines(self, answer: Any) -> Iterator[str]:
+        with suppress(httpx.HTTPError):  # the API server is stopped at the end
+            yield from answer.iter_lines()
+
     def _read(self) -> None:
         query = {"watch": "1"}
         path = self._api.path("RayCluster")
         with self._api.http.stream("GET", path, params=query, timeout=None) as answer:
-            for line in answer.iter_lines():
+            for line in self._lines(answer):
                 now = time.time()
-                cluster = json.loads(line)["object"]
+                event = json.loads(line)
+                cluster = event["object"]
                 name = cluster["metadata"]["name"]
                 workers = sum(g["replicas"] for g in cluster["spec"].get("workerGroupSpecs", []))
-                going = "deletionTimestamp" in cluster["metadata"]
+                # Without finalizers an object is gone at once, unmarked.
+                gone = event["type"] == "DELETED" or "deletionTimestamp" in cluster["metadata"]
                 with self._changed:
-                    if going or workers < self._workers.get(name, 0):
+                    if gone or workers < self._workers.get(name, 0):
                         self._seen.setdefault(name, now)
                         self._changed.notify_all()
                     self._workers[name] = workers
@@ -100,10 +112,11 @@ class Bench:
         self._number = itertools.count(1)
 
     def begin(self) -> None:
-        """Start the real head."""
+        """Start the real head and its workers, which every training finds."""
         functions = self._functions()
         self.nodes.behaviour.real = lambda pod: True
         self._up(functions, 0)
+        self._up(functions, functions.plan.nodes)
         status = self.api.get("RayCluster", functions.run_id)["status"]
         address = status["head"]["podIP"]
         self.nodes.behaviour.real = lambda pod: False
@@ -111,7 +124,7 @@ class Bench:
             address if pod["metadata"]["labels"]["ray.io/node-type"] == "head" else None
         )
 
-    def lustrum(self) -> dict[str, float]:
+    def lustrum(self, pause: float) -> dict[str, float]:
         """One training by Lustrum's functions; seconds from its end."""
         from lustrum import task
         from lustrum.events import JobEvent
@@ -125,7 +138,7 @@ class Bench:
         run_id = functions.run_id
         self._up(functions, functions.plan.nodes)
         functions.advance(State.TRAINING)
-        command, end = self._training(run_id)
+        command, end = self._training(run_id, pause)
         identity = f"{run_id}-a1"
         submit = functions.services("submit-ray-job")
         functions.ledger.change(run_id, lambda one: _submitted(one, Job, identity))
@@ -164,12 +177,12 @@ class Bench:
         self._away("RayCluster", run_id)
         return {"claimed": claimed - ended, "began": began - ended, "looks": looks[0]}
 
-    def ray_job(self) -> float:
+    def ray_job(self, pause: float) -> float:
         """One training by a RayJob; seconds from its end until its RayCluster is deleted."""
         functions = self._functions()
         name = functions.run_id
         self._prepare(functions)
-        command, end = self._training(name)
+        command, end = self._training(name, pause)
         spec = self._ray_cluster(functions, functions.plan.nodes)["spec"]
         self.api.create(
             "RayJob",
@@ -192,7 +205,10 @@ class Bench:
                 raise RuntimeError(f"RayJob {name}: {self.api.get('RayJob', name)['status']}")
             time.sleep(0.2)
         cluster = self.api.get("RayJob", name)["status"]["rayClusterName"]
-        began = self.watch.when(cluster)
+        try:
+            began = self.watch.when(cluster)
+        except RuntimeError as error:
+            raise RuntimeError(f"{error}: {self.api.get('RayJob', name)['status']}") from None
         self._away("RayJob", name)
         return began - float(end.read_text())
 
@@ -205,15 +221,18 @@ class Bench:
             checkpoints={"save_period": 2, "keep": 2},
         )  # fmt: skip
         install_roles(self.api, plan.run_id)
-        self.nodes.resize("a4", 8)
         return Functions(self.plane, self.nodes, plan)
 
-    def _training(self, name: str) -> tuple[list[str], Path]:
-        """The command, and the file in which it leaves the time of its end."""
+    def _training(self, name: str, pause: float) -> tuple[list[str], Path]:
+        """The command, and the file in which it leaves the time of its end.
+
+        It begins with a pause (seconds), so that ends fall anywhere between two polls.
+        """
         folder = self.lustre / "bench"
         folder.mkdir(exist_ok=True)
         train = (
-            f"python3 examples/grpo_numpy/train.py local.ray=false grpo.max_num_steps={STEPS}"
+            f"sleep {pause:.2f} && python3 examples/grpo_numpy/train.py local.ray=false"
+            f" grpo.max_num_steps={STEPS}"
             f" checkpointing.save_period=2 checkpointing.keep_top_k=2"
             f" checkpointing.checkpoint_dir=/lustre/runs/{name}/checkpoints"
             f" logger.log_dir=/lustre/runs/{name}/logs"
@@ -236,21 +255,21 @@ class Bench:
             self.api.apply(one)
 
     def _up(self, functions: Any, workers: int) -> None:
-        """Bring a RayCluster up by its function, all but Ray's own count of nodes."""
+        """Bring a RayCluster up by its function, Ray's own count of nodes included."""
         from lustrum.readiness import cluster_is_ready
         from lustrum.run import State
         from lustrum.steps.cluster import apply_ray_cluster
 
         from tests.cluster.functions import EXECUTION
 
-        if workers:
+        if workers and functions.run.state is State.STARTING_HEAD:
             functions.advance(State.STAGING, State.WAITING_FOR_GPUS)
         services = functions.services("apply-ray-cluster")
         deadline = time.monotonic() + 180
         while True:
             answer = apply_ray_cluster(services, functions.run_id, EXECUTION, ("hf", "wandb"))
             found = self.api.find("RayCluster", functions.run_id)
-            if found and cluster_is_ready(found, workers) and (workers or answer["ready"]):
+            if found and cluster_is_ready(found, workers) and answer["ready"]:
                 return
             if answer["failure"] or time.monotonic() > deadline:
                 raise RuntimeError(f"the RayCluster does not come up: {answer}")
@@ -287,16 +306,18 @@ def main(repetitions: int) -> None:
         harness.start_operator(plane, KUBERAY)
         pods = RayPods(plane.api(), folder)
         system = NodePool("system", 8, SYSTEM_POOL.labels, SYSTEM_POOL.allocatable)
-        nodes = Nodes(plane.api(), [system, a4_pool(8)], ray=pods)
+        nodes = Nodes(plane.api(), [system, a4_pool(8, gpus=1)], ray=pods)
         nodes.start()
         try:
             with served(PubSub()) as pubsub:
                 bench = Bench(plane, nodes, pubsub, pods.lustre)
                 bench.begin()
                 ours, theirs = [], []
+                chance = random.Random(5)
                 for number in range(repetitions):
-                    ours.append(bench.lustrum())
-                    theirs.append(bench.ray_job())
+                    pause = chance.uniform(0.0, RAYJOB_POLL_S)
+                    ours.append(bench.lustrum(pause))
+                    theirs.append(bench.ray_job(pause))
                     print(f"{number + 1}: Lustrum {ours[-1]}, RayJob {theirs[-1]:.2f}",
                           file=sys.stderr, flush=True)  # fmt: skip
         finally:

@@ -102,7 +102,7 @@ def nodes(all_nodes: Nodes, api: Api, until: Until) -> Iterator[Nodes]:
     all_nodes.errors.clear()
     yield all_nodes
     all_nodes.reset()
-    all_nodes.resize("a4", 8)
+    all_nodes.resize("a4", 8, gpus=8)
     for kind in ("RayJob", "RayCluster", "Secret", "ConfigMap"):
         for found in api.list(kind):
             if not found["metadata"]["name"].startswith("kube-"):

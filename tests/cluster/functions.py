@@ -113,9 +113,20 @@ class _Gke:
     def delete_pool(self, cluster: ClusterInfo, pool: str) -> None:
         """Take the pool and its nodes away."""
         self.pools = tuple(one for one in self.pools if one != pool)
-        self._nodes.resize(pool, 0)
-        for node in self._nodes.names(pool):
+        ours = self.nodes_of_pool(pool)
+        if ours == self._nodes.names(pool):
+            self._nodes.resize(pool, 0)
+        for node in ours:
             self._nodes.preempt(node)
+
+    def nodes_of_pool(self, pool: str) -> list[str]:
+        """Nodes of the pool that hold nobody else's pods: runs share the API server here."""
+        others = {
+            pod["spec"].get("nodeName")
+            for pod in self._nodes.api.list("Pod")
+            if pod["metadata"]["labels"].get("ray.io/cluster") != self._run_id
+        }
+        return [node for node in self._nodes.names(pool) if node not in others]
 
 
 class Functions:
@@ -128,7 +139,6 @@ class Functions:
         self._plane = plane
         self._endpoints = endpoints
         self._gke = _Gke(plan.run_id, nodes)
-        self._nodes = nodes
         self.rung: list[str] = []
         self.ledger = MemoryLedger(
             Run(
@@ -179,7 +189,7 @@ class Functions:
 
     def _machines(self, run_id: str) -> Any:
         return SimpleNamespace(
-            machines=[SimpleNamespace(name=name, gpus=8) for name in self._nodes.names("a4")]
+            machines=[SimpleNamespace(name=name, gpus=8) for name in self._gke.nodes_of_pool("a4")]
         )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import datetime
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
@@ -110,13 +110,11 @@ class Nodes:
         with self._lock:
             self.behaviour = Behaviour()
 
-    def resize(self, pool: str, size: int) -> None:
-        """Let a pool have ``size`` nodes from now on; existing ones stay."""
+    def resize(self, pool: str, size: int, *, gpus: int | None = None) -> None:
+        """Let a pool have ``size`` nodes from now on, new ones with so many GPUs; others stay."""
         with self._lock:
-            self.pools = [
-                NodePool(p.name, size, p.labels, p.allocatable, p.taints) if p.name == pool else p
-                for p in self.pools
-            ]
+            self.pools = [_resized(one, size, gpus) if one.name == pool else one
+                          for one in self.pools]  # fmt: skip
 
     def preempt(self, node: str) -> None:
         """Take a Spot node back as GKE does: TERM to its pods, Failed, then no such node."""
@@ -274,6 +272,11 @@ class Nodes:
         meta = pod["metadata"]
         body = {"metadata": {"uid": meta["uid"]}, "status": status}
         self.api.patch("Pod", f"{meta['name']}/status", body, meta["namespace"])
+
+
+def _resized(pool: NodePool, size: int, gpus: int | None) -> NodePool:
+    room = pool.allocatable if gpus is None else {**pool.allocatable, GPU: str(gpus)}
+    return replace(pool, size=size, allocatable=room)
 
 
 def _node_object(name: str, pool: NodePool) -> dict[str, Any]:

@@ -46,7 +46,7 @@ def functions(
         overrides={"grpo.max_num_steps": STEPS, "local.step_seconds": 0.5},
         checkpoints={"save_period": 2, "keep": 2},
     )
-    nodes.resize("a4", 2)
+    nodes.resize("a4", 2, gpus=1)
     nodes.behaviour.real = lambda pod: True
     install_roles(api, plan.run_id)
     made = Functions(plane, nodes, plan, pubsub=pubsub.url, storage=pubsub.url)

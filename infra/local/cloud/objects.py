@@ -72,9 +72,10 @@ class Refusal(Exception):
 
     def body(self) -> Object:
         """Return the Status object."""
+        given = {"reason": self.reason, "details": self.details}
         return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-                "message": self.message, "reason": self.reason, "details": self.details,
-                "code": self.code}  # fmt: skip
+                "message": self.message, "code": self.code,
+                **{key: value for key, value in given.items() if value}}  # fmt: skip
 
 
 class Store:
@@ -165,6 +166,10 @@ class Store:
             raise Refusal(400, "BadRequest", "the name of the object "
                           f"({body['metadata']['name']}) does not match the name on the URL "
                           f"({name})")  # fmt: skip
+        untyped = schema.untyped_field(resource.kind, body, strict=strict)
+        if untyped is not None:  # a real server calls it an internal error, without a reason
+            where = f"{namespace}/{name}; {resource.version}, Kind={resource.kind}"
+            raise Refusal(500, "", f"failed to create typed patch object ({where}): {untyped}")
         self._check(resource, namespace, body, strict)
         found = self.find(resource.plural, namespace, name)
         if found is None:
@@ -270,6 +275,7 @@ class Store:
                 "subdomain must consist of lower case alphanumeric characters, '-' or "
                 "'.', and must start and end with an alphanumeric character"
             )
+        invalid += schema.label_problems(body["metadata"].get("labels") or {})
         if invalid:
             raise Refusal(
                 422,

@@ -8,7 +8,7 @@ table below, their pod templates again the client's models.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kubernetes import client as kube
@@ -58,6 +58,8 @@ _KINDS = {
 }
 # Quantities: the models say "str", the API takes a number too.
 _QUANTITIES = frozenset({"limits", "requests", "size_limit", "divisor", "capacity"})
+_LABEL = re.compile(r"([A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?)?")
+_WRONG_TYPE = "must be of type"
 _PLAIN = {"str": str, "int": int, "bool": bool, "float": (int, float)}
 _WORD = {"str": "string", "int": "integer", "bool": "boolean", "float": "number"}
 
@@ -75,6 +77,30 @@ def invalid_fields(kind: str, body: Any) -> list[str]:
         if problem is not None
     ]
     return found
+
+
+def untyped_field(kind: str, body: Any, *, strict: bool) -> str | None:
+    """Return the first thing an apply patch cannot be typed by, None when it can.
+
+    What is absent is no matter of types, and an unknown field only when it is asked for.
+    """
+    for path, problem in _walk(_KINDS.get(kind, "any"), body, ""):
+        if problem is None and strict:
+            return f".{path}: field not declared in schema"
+        if problem is not None and _WRONG_TYPE in problem:
+            return f".{path}: {problem}"
+    return None
+
+
+def label_problems(labels: Mapping[str, Any]) -> list[str]:
+    """Return a sentence for every value that cannot be a label's."""
+    return [
+        f'metadata.labels: Invalid value: "{value}": a valid label must be an empty string or '
+        "consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+        f"alphanumeric character ({key})"
+        for key, value in labels.items()
+        if not _LABEL.fullmatch(str(value))
+    ]
 
 
 def _walk(model: str, value: Any, path: str) -> Iterator[tuple[str, str | None]]:
@@ -145,4 +171,4 @@ def _type_problem(value: Any, wanted: str) -> str:
     names = {bool: "boolean", str: "string", int: "integer", float: "number", list: "array",
              dict: "object"}  # fmt: skip
     got = names.get(type(value), "null")
-    return f'Invalid value: "{got}": must be of type {wanted}: "{got}"'
+    return f'Invalid value: "{got}": {_WRONG_TYPE} {wanted}: "{got}"'

@@ -137,9 +137,9 @@ class TestApply:
     @pytest.mark.parametrize(
         ("change", "status", "text"),
         [
-            ({"workerGroupSpec": []}, 400, 'unknown field "spec.workerGroupSpec"'),
+            ({"workerGroupSpec": []}, 500, ".spec.workerGroupSpec: field not declared in schema"),
             ({"workerGroupSpecs": [{"groupName": "g"}]}, 422, "Required value"),
-            ({"rayVersion": 2}, 422, "must be of type string"),
+            ({"rayVersion": 2}, 500, "must be of type string"),
         ],
     )
     def test_wrong_spec_is_refused_by_name(
