@@ -4,6 +4,7 @@ anything is created.
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from importlib.resources import files
 from typing import Any
@@ -137,6 +138,8 @@ class RunPlan(BaseModel):
     def rates(self) -> dict[str, tuple[float, float]]:
         """Return resource -> (pieces, dollars per hour each) while all of the run is up."""
         table = prices()
+        if self.machine == "local":  # a folder and a few processes: nobody is billed
+            return dict.fromkeys(("accelerators", "lustre", "system"), (1.0, 0.0))
         return {
             "accelerators": (self.nodes, table.node(self.machine, self.capacity)),
             "lustre": (1, table.lustre(self.lustre_capacity_gib, self.lustre_throughput)),
@@ -234,12 +237,12 @@ def _priced(plan: RunPlan, table: Prices) -> RunPlan:
     hourly = sum(pieces * rate for pieces, rate in plan.rates().values())
     worst = worst_cost(plan, plan.hours)
     if worst > plan.cost_limit:
-        fits = plan.hours * plan.cost_limit / worst
+        fits = math.floor((plan.cost_limit - worst_cost(plan, 0)) / hourly * 10) / 10
+        shorter = f" or lower limits.hours to {fits:.1f}" if fits > 0 else ""
         raise BadRequest(
             "limits.cost_usd", plan.cost_limit,
             f"is below the worst case of this run, ${worst:,.0f} for {plan.hours:g} h at "
-            f"${hourly:,.2f}/h (prices of {table.dated}); raise it to {worst:.0f} or lower "
-            f"limits.hours to {fits:.1f}",
+            f"${hourly:,.2f}/h (prices of {table.dated}); raise it to {math.ceil(worst)}{shorter}",
         )  # fmt: skip
     return plan.model_copy(update={"worst_cost": round(worst, 2), "hourly_cost": round(hourly, 2)})
 
