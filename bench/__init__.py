@@ -1,4 +1,4 @@
-"""What is fast and what it costs, measured: ratios against a peer or a bare baseline in the same run."""
+"""What is fast and what it costs, measured: ratios against a peer or a baseline in the same run."""
 
 
 class Unavailable(Exception):

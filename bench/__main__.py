@@ -1,7 +1,7 @@
 """`make bench`: run the benchmarks, print a table, write ``bench/results.json``.
 
-Each module of this package with a ``run() -> dict[str, float | str]`` is a benchmark. One that cannot run here says why
-by raising `Unavailable`; its last figures are kept, marked with their date.
+Each module of this package with a ``run() -> dict[str, float | str]`` is a benchmark. One that
+cannot run here says why by raising `Unavailable`; its last figures are kept, with their date.
 """
 
 from __future__ import annotations

@@ -1,6 +1,8 @@
-"""`make stage`: copy the library beside each function's ``main.py``, as a 2nd gen function is built.
+"""`make stage`: copy the library beside each function's ``main.py``, as a 2nd gen function is
+built.
 
-A function is built from one folder. What is staged is what is deployed: ``build/functions/<name>``.
+A function is built from one folder. What is staged is what is deployed:
+``build/functions/<name>``.
 """
 
 from __future__ import annotations

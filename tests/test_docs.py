@@ -22,7 +22,9 @@ class TestCursed:
             for guard in guards:
                 path, _, name = guard.rpartition("::") if "::" in guard else (guard, "", "")
                 if name:
-                    found = f"def {name}(" in sources and f"class {path.split('::')[-1]}" in sources
+                    found = (
+                        f"def {name}(" in sources and f"class {path.split('::')[-1]}" in sources
+                    )
                 else:
                     found = (ROOT / path).exists()
                 if not found:

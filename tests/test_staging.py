@@ -44,7 +44,15 @@ def interpreters(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         (folder / "requirements.txt").write_text(requirements)
         _uv("venv", "--quiet", "--python", sys.executable, str(folder / "venv"))
         python = folder / "venv" / "bin" / "python"
-        _uv("pip", "install", "--quiet", "--python", str(python), "-r", str(folder / "requirements.txt"))
+        _uv(
+            "pip",
+            "install",
+            "--quiet",
+            "--python",
+            str(python),
+            "-r",
+            str(folder / "requirements.txt"),
+        )
         found |= dict.fromkeys(names, python)
     return found
 
@@ -80,8 +88,8 @@ class TestStaging:
         self, name: str, staged: Path, interpreters: dict[str, Path]
     ) -> None:
         program = (
-            "import main, sys; heavy = {'grpc', 'kubernetes', 'matplotlib', 'ray', 'google.api_core', 'httpx'}"
-            " & set(sys.modules); assert not heavy, heavy"
+            "import main, sys; heavy = {'grpc', 'kubernetes', 'matplotlib', 'ray', "
+            "'google.api_core', 'httpx'} & set(sys.modules); assert not heavy, heavy"
         )
         done = subprocess.run(
             [str(interpreters[name]), "-c", program], cwd=staged / name,

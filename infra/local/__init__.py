@@ -1,1 +1,3 @@
-"""The control plane on one machine: Google's emulators, the real functions and workflows, stand-ins."""
+"""The control plane on one machine: Google's emulators, the real functions and workflows,
+stand-ins.
+"""

@@ -80,12 +80,14 @@ def await_emulators(children: Children, pubsub: int, firestore: int) -> None:
 def _java() -> str:
     java = shutil.which("java")
     if java is None:
-        raise Missing("java is not installed; install a Java runtime (17 or newer) for the emulators")
+        raise Missing(
+            "java is not installed; install a Java runtime (17 or newer) for the emulators"
+        )
     return java
 
 
 def _install(component: str, package: str) -> str:
     return (
-        f"the {component} is not installed; install it with: gcloud components install {component} "
+        f"the {component} is not installed; run: gcloud components install {component} "
         f"(or, where gcloud came as a Debian package: apt-get install {package})"
     )

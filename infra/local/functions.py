@@ -1,4 +1,5 @@
-"""Serves the real functions: each ``functions/*/main.py`` through functions-framework's ``create_app``.
+"""Serves the real functions: each ``functions/*/main.py`` through functions-framework's
+``create_app``.
 
 One process for all of them, as fits one machine; in the cloud each is a service of its own.
 """
@@ -34,11 +35,8 @@ def names() -> list[str]:
 
 def application() -> Wsgi:
     """Return all functions, each at its deployed name: ``/apply-ray-cluster``."""
-    apps = {
-        "/" + name.replace("_", "-"): create_app(name, str(ROOT / "functions" / name / "main.py"))
-        for name in names()
-    }
-    unknown = Response("no such function\n", status=404)
+    apps = {"/" + name.replace("_", "-"): _app(name) for name in names()}
+    unknown: Wsgi = Response("no such function\n", status=404)
 
     def dispatch(environ: dict[str, Any], start_response: Callable[..., Any]) -> Iterable[bytes]:
         _, name, *rest = environ.get("PATH_INFO", "/").split("/")
@@ -46,6 +44,11 @@ def application() -> Wsgi:
         return app({**environ, "PATH_INFO": "/" + "/".join(rest)}, start_response)
 
     return dispatch
+
+
+def _app(name: str) -> Wsgi:
+    app: Wsgi = create_app(name, str(ROOT / "functions" / name / "main.py"))  # type: ignore[no-untyped-call]
+    return app
 
 
 def main() -> None:

@@ -31,7 +31,9 @@ def free_port() -> int:
 
 
 def adopt_orphans() -> None:
-    """Make this process the parent of grandchildren whose parent dies, so that they are found at the end."""
+    """Make this process the parent of grandchildren whose parent dies, so that they are found
+    at the end.
+    """
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 

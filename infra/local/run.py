@@ -1,4 +1,6 @@
-"""`make run`: the local stack up, one request through its whole life, the stack down, the proof printed."""
+"""`make run`: the local stack up, one request through its whole life, the stack down, the proof
+printed.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,15 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
+from lustrum import names
+from lustrum.plan import make_plan
+from lustrum.request import BadRequest, StartRequest, parse_request
 from rich.console import Console
 
 from infra.local.emulators import Missing
 from infra.local.functions import ROOT
 from infra.local.processes import DidNotStart
 from infra.local.stack import REAL, STANDS_IN, Stack
-from lustrum import names
-from lustrum.plan import make_plan
-from lustrum.request import BadRequest, StartRequest, parse_request
 
 FOLDER = ROOT / ".lustrum"
 POLL = 0.3  # seconds between looks at the ledger
@@ -74,7 +76,9 @@ def _run(path: Path, limit: float, console: Console) -> int:
     began = time.monotonic()
     try:
         stack.start(lambda part: console.print(f"starting: {part}"))
-        console.print(f"up in {time.monotonic() - began:.1f} s on loopback, files in {_short(root)}")
+        console.print(
+            f"up in {time.monotonic() - began:.1f} s on loopback, files in {_short(root)}"
+        )
         message = stack.publish(body)
         run_id = names.run_id("message:" + message)
         console.print(f"published {_short(path)} as message {message}: run {run_id}\n")
@@ -116,7 +120,9 @@ def _follow(stack: Stack, run_id: str, limit: float, console: Console) -> Any:
             if refused:
                 raise BadRequest(refused[0]["field"], refused[0]["value"], refused[0]["reason"])
             time.sleep(POLL)
-    console.print(f"[red]gave up after {limit / 60:g} minutes[/]; logs in {_short(stack.root)}/logs")
+    console.print(
+        f"[red]gave up after {limit / 60:g} minutes[/]; logs in {_short(stack.root)}/logs"
+    )
     return run
 
 
@@ -141,19 +147,15 @@ def _say_end(console: Console, run: Any, kept: Path, left: list[str], seconds: f
         path = kept / name if name else kept
         if path.exists():
             console.print(f"{what + ':':22}{_short(path)}")
-    console.print(f"{'inventory:':22}" + ("empty" if not left else "NOT EMPTY: " + ", ".join(left)))
+    console.print(
+        f"{'inventory:':22}" + ("empty" if not left else "NOT EMPTY: " + ", ".join(left))
+    )
     if run is None:
         console.print("run - UNFINISHED")
         return
-    from lustrum.cost import bill
+    from lustrum.live import last_line
 
-    step = run.checkpoint.step if run.checkpoint else 0
-    outcome = run.outcome.value if run.outcome else "UNFINISHED"
-    cost = sum(bill(run.usage, time.time()).values())
-    console.print(
-        f"run {run.run_id} {run.state} {outcome} step {step}/{run.plan.max_num_steps} "
-        f"attempts {run.attempt} cost ${cost:.2f} (estimate) in {seconds:.0f} s"
-    )
+    console.print(f"{last_line(run, time.time())} in {seconds:.0f} s")
 
 
 def _everything(inventory: dict[str, Any]) -> list[str]:

@@ -1,7 +1,7 @@
 """Topics and subscriptions of the local control plane, as infra/terraform makes them in the cloud.
 
-Differences, each a limit of the emulator: no OIDC on a push, no filters, and no retry policy (with it the emulator
-stops delivering for good as soon as two messages are outstanding).
+Differences, each a limit of the emulator: no OIDC on a push, no filters, and no retry policy
+(with it the emulator stops delivering for good as soon as two messages are outstanding).
 """
 
 from __future__ import annotations

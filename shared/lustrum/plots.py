@@ -12,7 +12,7 @@ import io
 import re
 from collections.abc import Callable, Mapping, Sequence
 from threading import Lock
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from lustrum.units import duration
 
@@ -98,6 +98,8 @@ def reward(
         goal: the last step of the training.
     """
 
+    from matplotlib.ticker import MaxNLocator
+
     def draw(axes: Axes) -> None:
         for index, (attempt, points) in enumerate(attempts):
             axes.plot(
@@ -115,7 +117,7 @@ def reward(
         axes.set_xlim(0, max(goal, 1) * 1.02)
         axes.set_xlabel("step")
         axes.set_ylabel("reward")
-        axes.xaxis.get_major_locator().set_params(integer=True)
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(color=GRID, linewidth=0.8)
         if len(attempts) > 1 or saved:
             axes.legend(
@@ -150,7 +152,7 @@ def _svg(name: str, draw: Callable[[Axes], None], height: float) -> str:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    plain = {
+    plain: dict[Any, Any] = {
         "svg.fonttype": "none", "svg.hashsalt": name, "text.parse_math": False,
         "font.size": 10, "text.color": INK, "axes.labelcolor": FAINT, "axes.edgecolor": GRID,
         "xtick.color": GRID, "ytick.color": GRID, "xtick.labelcolor": FAINT,

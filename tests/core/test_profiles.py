@@ -1,10 +1,10 @@
 """What the profiles say must be what the blueprint builds, and be priced."""
 
 import yaml
-
-from infra.local.functions import ROOT
 from lustrum.cost import prices
 from lustrum.plan import profiles
+
+from infra.local.functions import ROOT
 
 
 class TestProfiles:

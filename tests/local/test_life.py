@@ -1,4 +1,6 @@
-"""Whole lives on the local stack: real emulators, functions, workflows, build scripts, Ray and training."""
+"""Whole lives on the local stack: real emulators, functions, workflows, build scripts, Ray and
+training.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ from typing import Any
 
 import psutil
 import pytest
-
-from infra.local.stack import Stack
 from lustrum import names
 from lustrum.errors import NotFound, ServiceError
 from lustrum.run import Outcome, Run, State
 from lustrum.services import Services
 from lustrum.settings import read_settings
+
+from infra.local.stack import Stack
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(400)]
 
@@ -55,7 +57,9 @@ class Lives:
             if run is not None and until(run):
                 return run
             time.sleep(0.2)
-        raise AssertionError(f"{run_id} did not get there: {run and run.model_dump_json(indent=1)}")
+        raise AssertionError(
+            f"{run_id} did not get there: {run and run.model_dump_json(indent=1)}"
+        )
 
     def heard(self, kind: str, run_id: str | None) -> list[dict[str, Any]]:
         """Return the notifications of a kind for a run, so far."""
@@ -155,7 +159,12 @@ def _ray_answers(lives: Lives, run_id: str) -> str:
     """Return everything Ray's API shows of the jobs."""
     kubernetes = lives.services.kubernetes(run_id)
     found = []
-    for path in ("api/jobs/", f"api/jobs/{run_id}-a1", "api/v0/actors?detail=1", "nodes?view=details"):
+    for path in (
+        "api/jobs/",
+        f"api/jobs/{run_id}-a1",
+        "api/v0/actors?detail=1",
+        "nodes?view=details",
+    ):
         try:
             answer = kubernetes.request("GET", kubernetes.proxy(f"{run_id}-head-svc", 8265, path))
         except ServiceError:
@@ -176,7 +185,9 @@ def _assert_tokens_are_nowhere(lives: Lives, ray: str) -> None:
         listed = workflows._client.list_executions(
             request={"parent": lives.services.settings.workflow(workflow), "view": "FULL"}
         )
-        texts[f"executions of {workflow}"] = "".join(f"{one.argument} {one.result}" for one in listed)
+        texts[f"executions of {workflow}"] = "".join(
+            f"{one.argument} {one.result}" for one in listed
+        )
         assert texts[f"executions of {workflow}"]
     for path in stack.root.rglob("*"):
         if path.is_file() and not _is_secret_mount(path):

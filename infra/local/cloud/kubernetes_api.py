@@ -32,6 +32,10 @@ _MERGES = ("application/merge-patch+json", "application/strategic-merge-patch+js
 _SURROGATE = re.compile(rb"\\u[dD][89abAB][0-9a-fA-F]{2}")
 
 
+class NoSuchPathError(Exception):
+    """Nothing is served there, for instance a kind whose CRD is not installed: not a Status."""
+
+
 class KubernetesApi:
     """A WSGI application."""
 
@@ -48,6 +52,8 @@ class KubernetesApi:
             response = self._answer(request)
         except Refusal as refusal:
             response = _json(refusal.body(), refusal.code)
+        except NoSuchPathError:
+            response = Response("404 page not found\n", 404, mimetype="text/plain")
         return response(environ, start_response)
 
     def _answer(self, request: Request) -> Response:
@@ -63,7 +69,7 @@ class KubernetesApi:
             return _json(discovered)
         match = _CORE.fullmatch(path)
         if match is None:
-            raise Refusal(404, "NotFound", "the server could not find the requested resource")
+            raise NoSuchPathError
         resource, namespace, name = self._resource(match)
         if match["sub"] == "proxy" and resource.plural == "services":
             return self._proxy(request, namespace, name, match["rest"] or "/")
@@ -85,9 +91,9 @@ class KubernetesApi:
                 if not rayclusters.operator_is_there(self._cluster):
                     resource = None
         if resource is None or resource.version != (match["group"] or "v1"):
-            raise Refusal(404, "NotFound", "the server could not find the requested resource")
+            raise NoSuchPathError
         if resource.namespaced and not namespace and name:
-            raise Refusal(404, "NotFound", "the server could not find the requested resource")
+            raise NoSuchPathError
         return resource, namespace, name
 
     def _discover(self, path: str) -> Object | None:

@@ -17,6 +17,7 @@ from lustrum.services import Services
 if TYPE_CHECKING:  # a function that needs neither does not load them
     from lustrum.adapters.kubernetes import Kubernetes
 
+HURRY = 10.0  # seconds between looks once the first GPU node is up
 CLOCK_SKEW = 120.0  # seconds between our clock and the cluster's
 Answer = dict[str, Any]
 _HEAD_ONLY = frozenset({State.PROVISIONING, State.STARTING_HEAD, State.STAGING})
@@ -147,11 +148,31 @@ def _look(
         return _not_ready(found[1], found[0])
     if workers:
         _count_accelerators(services, run, pods)
-    status = cluster.get("status") or {}
-    ready = int(status.get("readyWorkerReplicas") or 0)
-    if not cluster_is_ready(cluster, workers):
-        return _not_ready(found[1] if found else f"{ready} of {workers} workers are ready")
-    return _ask_ray(services, kubernetes, run, workers)
+    if cluster_is_ready(cluster, workers):
+        answer = _ask_ray(services, kubernetes, run, workers)
+    else:
+        answer = _not_ready(found[1] if found else _what_is_up(cluster, pods, workers))
+    if not answer["ready"] and _runs(pods, "worker"):
+        answer["wait"] = min(HURRY, run.plan.timing.poll)  # what is up already costs
+    return answer
+
+
+def _what_is_up(cluster: dict[str, Any], pods: list[dict[str, Any]], workers: int) -> str:
+    if not workers:
+        return "the head pod is " + (
+            "running, not ready yet" if _runs(pods, "head") else "pending"
+        )
+    ready = int((cluster.get("status") or {}).get("readyWorkerReplicas") or 0)
+    return f"{ready} of {workers} workers are ready"
+
+
+def _runs(pods: list[dict[str, Any]], kind: str) -> bool:
+    """Say whether a pod of a kind (head, worker) runs."""
+    return any(
+        (pod["metadata"].get("labels") or {}).get("ray.io/node-type") == kind
+        and (pod.get("status") or {}).get("phase") == "Running"
+        for pod in pods
+    )
 
 
 def _ask_ray(services: Services, kubernetes: Kubernetes, run: Run, workers: int) -> Answer:
@@ -177,12 +198,7 @@ def _ask_ray(services: Services, kubernetes: Kubernetes, run: Run, workers: int)
 
 
 def _count_accelerators(services: Services, run: Run, pods: list[dict[str, Any]]) -> None:
-    running = any(
-        (pod["metadata"].get("labels") or {}).get("ray.io/node-type") == "worker"
-        and (pod.get("status") or {}).get("phase") == "Running"
-        for pod in pods
-    )
-    if running and not any(
+    if _runs(pods, "worker") and not any(
         item.resource == "accelerators" and item.until is None for item in run.usage
     ):
         now = services.now()
