@@ -6,7 +6,7 @@ Events are hints: they arrive late, twice, out of order, or not at all. Only wha
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from pydantic import ValidationError
 
@@ -36,17 +36,21 @@ def absorb(run: Run, event: JobEvent, now: float) -> bool:
     if event.run_id != run.run_id or event.attempt > run.attempt:
         return False
     at = event.moment(now)
-    new = False
-    for step, reward in event.points():
-        point = Progress(step=step, reward=reward, at=at, attempt=event.attempt)
-        new = _add_point(run, point) or new
-    if event.type in ("job.progress", "checkpoint.saved") and event.step is not None:
+    points = [
+        Progress(step=step, reward=reward, at=at, attempt=event.attempt)
+        for step, reward in event.points()
+    ]
+    tells_step = event.type in ("job.progress", "checkpoint.saved") and event.step is not None
+    if tells_step and event.reward is not None:
+        points.append(
+            Progress(step=event.step or 0, reward=event.reward, at=at, attempt=event.attempt)
+        )
+    new = _add_points(run, points) if points else False
+    if tells_step:
         point = Progress(
-            step=event.step, reward=event.reward, at=at, attempt=event.attempt,
+            step=event.step or 0, reward=event.reward, at=at, attempt=event.attempt,
             max_steps=event.max_steps or 0,
         )  # fmt: skip
-        if event.reward is not None:
-            _add_point(run, point.model_copy(update={"max_steps": 0}))
         new = _absorb_step(run, point) or new
     if event.type == "checkpoint.saved" and event.checkpoint is not None:
         new = _absorb_checkpoint(run, event.checkpoint, at) or new
@@ -86,14 +90,14 @@ def _age(save: Checkpoint) -> tuple[float, int, int]:
     return save.at, save.bytes, save.files
 
 
-def _add_point(run: Run, point: Progress) -> bool:
-    key = (point.attempt, point.step)
-    known = next((one for one in run.series if (one.attempt, one.step) == key), None)
-    if known is not None:
-        if known.reward is None and point.reward is not None:
-            known.reward = point.reward
-        known.at = min(known.at, point.at)
-        return False
-    series = sorted([*run.series, point], key=lambda one: (one.attempt, one.step))
+def _add_points(run: Run, points: Iterable[Progress]) -> bool:
+    known = {(one.attempt, one.step): one for one in run.series}
+    before = len(known)
+    for point in points:
+        one = known.setdefault((point.attempt, point.step), point)
+        if one.reward is None:
+            one.reward = point.reward
+        one.at = min(one.at, point.at)
+    series = [known[key] for key in sorted(known)]
     run.series = series if len(series) <= SERIES else series[::2]
-    return True
+    return len(known) > before

@@ -1,0 +1,255 @@
+"""Readiness, manifests, deployment: what Kubernetes and the build are told, and what they say."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from lustrum import manifest
+from lustrum.deployment import next_zone, substitutions
+from lustrum.errors import ServiceError
+from lustrum.failures import Failure
+from lustrum.names import LABEL_RUN
+from lustrum.readiness import cluster_is_ready, lost_nodes, trouble, worker_was_replaced
+from lustrum.run import State
+from lustrum.settings import Settings, Slot, read_settings
+
+from tests.core.samples import NOW, RUN_ID, plan, run
+
+
+def cluster(ready: int | None = 8, desired: int | None = 8, **more: Any) -> dict[str, Any]:
+    status: dict[str, Any] = {
+        "state": "ready", "observedGeneration": 2,
+        "conditions": [{"type": "HeadPodReady", "status": "True"},
+                       {"type": "RayClusterProvisioned", "status": "True"}],
+    }  # fmt: skip
+    if ready is not None:
+        status["readyWorkerReplicas"] = ready
+    if desired is not None:
+        status["desiredWorkerReplicas"] = desired
+    return {"metadata": {"generation": 2}, "status": {**status, **more}}
+
+
+def event(reason: str, message: str = "", **more: Any) -> dict[str, Any]:
+    return {
+        "type": "Warning", "reason": reason, "message": message,
+        "lastTimestamp": "2026-01-01T00:00:00Z",
+        "involvedObject": {"kind": "Pod", "name": f"{RUN_ID}-worker-1"}, **more,
+    }  # fmt: skip
+
+
+class TestReady:
+    @pytest.mark.parametrize(("body", "workers", "ready"), (
+        (cluster(), 8, True),
+        (cluster(None, None), 0, True),  # zero is left out of the JSON
+        (cluster(7), 8, False),
+        (cluster(), 4, False),  # of the size before
+        (cluster(observedGeneration=1), 8, False),  # the status speaks of an older spec
+        (cluster(conditions=[{"type": "HeadPodReady", "status": "False"}]), 8, False),
+        (cluster(conditions=[]), 8, False),
+        (cluster(conditions=[{"type": "HeadPodReady", "status": "True"},
+                             {"type": "ReplicaFailure", "status": "True"}]), 8, False),
+        ({"metadata": {"generation": 1}}, 0, False),
+        ({"metadata": {"generation": 1}, "status": {"state": "ready"}}, 0, False),  # sticky
+    ))  # fmt: skip
+    def test_cluster_is_ready(self, body: dict[str, Any], workers: int, ready: bool) -> None:
+        assert cluster_is_ready(body, workers) is ready
+
+
+class TestTrouble:
+    @pytest.mark.parametrize(("one", "failure"), (
+        (event("InvalidRayClusterSpec", "rayVersion"), Failure.CONFIG),
+        (event("FailedMount", "mount.lustre: Is the MGS running?"), Failure.LUSTRE_NETWORK),
+        (event("FailedScheduling", 'persistentvolumeclaim "lustre-pvc" not found'),
+         Failure.LUSTRE_CONFIG),
+        (event("Failed", "ErrImagePull: manifest unknown"), Failure.IMAGE_ERROR),
+        (event("FailedScaleUp", "GCE quota exceeded"), Failure.QUOTA),
+        (event("FailedScaleUp", "GCE out of resources"), Failure.STOCKOUT),
+    ))  # fmt: skip
+    def test_trouble_of_an_event(self, one: dict[str, Any], failure: Failure) -> None:
+        found = trouble([], [one], RUN_ID, NOW - 60)
+        assert found is not None and found[0] is failure
+
+    @pytest.mark.parametrize("one", (
+        event("FailedMount", "Is the MGS running?", type="Normal"),
+        event("FailedMount", "Is the MGS running?", lastTimestamp="2025-12-31T00:00:00Z"),
+        event("FailedMount", "Is the MGS running?", involvedObject={"name": "another-pod"}),
+        event("FailedMount", "Is the MGS running?", involvedObject=None),
+        event("Pulled", "all is well"),
+    ))  # fmt: skip
+    def test_trouble_of_others_or_of_old_does_not_count(self, one: dict[str, Any]) -> None:
+        assert trouble([], [one], RUN_ID, NOW - 60) is None
+
+    def test_trouble_the_fatal_one_wins(self) -> None:
+        found = trouble(
+            [], [event("x", "connection refused"), event("y", "Is the MGS running?")], RUN_ID, 0
+        )
+        assert found is not None and found[0] is Failure.LUSTRE_NETWORK
+
+    def test_trouble_of_an_image(self) -> None:
+        waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such tag"}}
+        pod = {"metadata": {"name": "p"}, "status": {"containerStatuses": [{"state": waiting}]}}
+        found = trouble([pod], [], RUN_ID, 0)
+        assert found is not None and found[0] is Failure.IMAGE_ERROR and "no such tag" in found[1]
+
+
+class TestLostNodes:
+    @pytest.mark.parametrize(("one", "failure"), (
+        (event("Shutdown", "Node is shutting down", involvedObject={"kind": "Node", "name": "n"}),
+         Failure.PREEMPTED),
+        (event("NodeNotReady", "", involvedObject={"kind": "Node", "name": "n"}),
+         Failure.NODE_LOST),
+        (event("TaintManagerEviction", "node was preempted"), Failure.PREEMPTED),
+        (event("FailedScheduling", "preemption: Preemption is not helpful"), None),
+        (event("NotTriggerScaleUp", "No preemption victims found"), None),
+        (event("NodeNotReady", "", lastTimestamp="2025-12-31T00:00:00Z"), None),
+        (event("Pulled", "fine"), None),
+    ))  # fmt: skip
+    def test_lost_nodes_of_an_event(self, one: dict[str, Any], failure: Failure | None) -> None:
+        assert lost_nodes([], [one], RUN_ID, NOW - 60) is failure
+
+    def pod(self, ended: str | None, reason: str = "Terminated",
+            message: str = "Pod was terminated in response to imminent node shutdown."
+            ) -> dict[str, Any]:  # fmt: skip
+        state = {"terminated": {"finishedAt": ended}} if ended else {"running": {}}
+        return {
+            "metadata": {"name": "p", "labels": {"ray.io/node-type": "worker"},
+                         "creationTimestamp": "2025-12-31T23:00:00Z"},
+            "status": {"reason": reason, "message": message,
+                       "containerStatuses": [{"state": state}]},
+        }  # fmt: skip
+
+    def test_lost_nodes_of_a_pod(self) -> None:
+        assert lost_nodes([self.pod("2026-01-01T00:00:00Z")], [], RUN_ID, NOW - 60) == "PREEMPTED"
+
+    def test_lost_nodes_a_pod_that_an_earlier_attempt_left_behind(self) -> None:
+        """Else every later crash of the program would be excused as a preemption."""
+        assert lost_nodes([self.pod("2025-12-31T22:00:00Z")], [], RUN_ID, NOW - 60) is None
+
+    def test_worker_was_replaced(self) -> None:
+        old = self.pod(None)
+        new = self.pod(None)
+        new["metadata"]["creationTimestamp"] = "2026-01-01T00:10:00Z"
+        head = json.loads(json.dumps(new))
+        head["metadata"]["labels"]["ray.io/node-type"] = "head"
+        assert worker_was_replaced([old, new], NOW)
+        assert not worker_was_replaced([old, head], NOW)
+
+
+class TestManifest:
+    @pytest.mark.parametrize("workers", (0, 8))
+    def test_ray_cluster(self, workers: int) -> None:
+        made = plan()
+        body = manifest.ray_cluster(made, NOW, workers)
+        spec = body["spec"]
+        assert body["metadata"]["name"] == RUN_ID
+        assert body["metadata"]["labels"][LABEL_RUN] == RUN_ID
+        assert spec["rayVersion"] == "2.46.0"
+        head = spec["headGroupSpec"]["template"]["spec"]
+        [group] = spec["workerGroupSpecs"]
+        worker = group["template"]["spec"]
+        assert (group["replicas"], group["maxReplicas"]) == (workers, 8)
+        assert "nvidia.com/gpu" not in json.dumps(head)
+        assert head["nodeSelector"] == {"cloud.google.com/gke-nodepool": "system"}
+        assert worker["nodeSelector"] == {"cloud.google.com/gke-nodepool": "a4"}
+        for pod in (head, worker):
+            [container] = pod["containers"]
+            resources = container["resources"]
+            assert resources["requests"] == resources["limits"]
+            assert container["image"] == made.image
+        assert worker["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "8"
+
+    def test_g12_the_pods_fit_their_machines(self) -> None:
+        """8 A4 nodes of 224 CPUs carry 8 workers; the head is not among them."""
+        made = plan()
+        assert float(made.worker.cpu) <= 224
+        assert int(manifest.ray_cluster(made, 0, 8)["spec"]["headGroupSpec"]["rayStartParams"]
+                   ["num-cpus"]) >= 1  # fmt: skip
+
+    def test_the_head_is_not_evicted(self) -> None:
+        body = manifest.ray_cluster(plan(), 0, 0)
+        annotations = body["spec"]["headGroupSpec"]["template"]["metadata"]["annotations"]
+        assert annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
+
+    def test_no_secret_is_in_an_environment(self) -> None:
+        body = manifest.ray_cluster(plan(), 0, 8)
+        groups = [body["spec"]["headGroupSpec"], *body["spec"]["workerGroupSpecs"]]
+        for group in groups:
+            for item in group["template"]["spec"]["containers"][0]["env"]:
+                assert set(item) == {"name", "value"}
+                assert item["value"].startswith("/")
+        secret = manifest.tokens(plan(), 0, "hf_x", "wandb_y")
+        assert secret["stringData"]["hf_token"] == "hf_x"
+        assert "wandb_y" in secret["stringData"]["netrc"]
+        assert manifest.tokens(plan(), 0, "", "")["stringData"] == {}
+
+    def test_the_hash_leaves_replicas_out_and_nothing_else(self) -> None:
+        annotations = [
+            manifest.ray_cluster(plan(), expires, workers)["metadata"]["annotations"]
+            for expires, workers in ((0, 0), (0, 8), (5, 8))
+        ]
+        assert annotations[0] == annotations[1] == annotations[2]
+        other = manifest.ray_cluster(plan(nodes=4), 0, 4)["metadata"]["annotations"]
+        assert other != annotations[0]
+
+
+SLOTS = (
+    Slot("a", "us-east1", "n", "s", "p", "v", "172.16.0.0/28"),
+    Slot("b", "us-central1", "n", "s", "p", "v", "172.16.0.16/28"),
+)
+SETTINGS = Settings(project="p", region="us-east1", slots=SLOTS, state_bucket="state",
+                    node_account="nodes@p", scripts="gs://state/s.zip")  # fmt: skip
+
+
+class TestDeployment:
+    def test_substitutions_are_all_that_the_build_needs(self) -> None:
+        one = run(State.PROVISIONING)
+        found = substitutions(one, SETTINGS, "deploy")
+        text = (
+            __import__("pathlib").Path(__file__).parents[2] / "docs/architecture.md"
+        ).read_text()
+        line = text.split("## Build substitutions")[1].split("`_NONE`")[0]
+        import re
+
+        assert set(found) == set(re.findall(r"`(_[A-Z_]+)`", line))
+        assert found["_EXPIRES"] == str(int(one.hard_deadline_at))
+        assert found["_CAPACITY"] == "spot" and found["_RESERVATION"] == ""
+        assert all(isinstance(value, str) for value in found.values())
+
+    def test_a_reservation_is_named(self) -> None:
+        one = run(plan=plan(capacity="my-res", limits={"cost_usd": 9000}))
+        found = substitutions(one, SETTINGS, "deploy")
+        assert (found["_CAPACITY"], found["_RESERVATION"]) == ("reservation", "my-res")
+
+    def test_a_slot_that_is_no_more(self) -> None:
+        with pytest.raises(ValueError, match="LUSTRUM_SLOTS"):
+            substitutions(run(), Settings(project="p", region="r"), "deploy")
+
+    @pytest.mark.parametrize(("tried", "closed", "zone"), (
+        ([], [], "us-east1-b"), (["us-east1-b"], [], "us-east1-c"),
+        (["us-east1-b"], ["us-east1"], "us-central1-a"),
+        (["us-east1-b", "us-east1-c", "us-central1-a"], [], None),
+        ([], ["us-east1", "us-central1"], None),
+    ))  # fmt: skip
+    def test_next_zone(self, tried: list[str], closed: list[str], zone: str | None) -> None:
+        zones = ["europe-west4-a", "us-east1-b", "us-east1-c", "us-central1-a"]
+        one = run(plan=plan(zones=zones), zones_tried=tried, regions_closed=closed)
+        assert next_zone(one, SLOTS) == zone
+
+
+class TestSettings:
+    @pytest.mark.parametrize(("env", "word"), (
+        ({}, "LUSTRUM_PROJECT"),
+        ({"LUSTRUM_PROJECT": "p"}, "LUSTRUM_REGION"),
+        ({"LUSTRUM_PROJECT": "p", "LUSTRUM_REGION": "r", "LUSTRUM_SLOTS": "x"}, "LUSTRUM_SLOTS"),
+        ({"LUSTRUM_PROJECT": "p", "LUSTRUM_REGION": "r", "LUSTRUM_SLOTS": '[{"name": "a"}]'},
+         "LUSTRUM_SLOTS"),
+        ({"LUSTRUM_PROJECT": "p", "LUSTRUM_REGION": "r", "LUSTRUM_ENDPOINTS": "{"},
+         "LUSTRUM_ENDPOINTS"),
+    ))  # fmt: skip
+    def test_read_settings_names_what_is_wrong(self, env: dict[str, str], word: str) -> None:
+        with pytest.raises(ServiceError) as error:
+            read_settings(env)
+        assert error.value.failure is Failure.CONFIG
+        assert word in str(error.value)
