@@ -1,4 +1,4 @@
-"""What is fast and what it costs, measured: ratios against a peer or a baseline in the same run."""
+"""What is fast and what it costs, measured: ratios against a peer or a baseline in one run."""
 
 
 class Unavailable(Exception):

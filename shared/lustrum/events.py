@@ -191,13 +191,15 @@ def _decoded(message: Message) -> Event:
         raise MalformedEvent("data", f"is not JSON: {error}", message.data) from None
     if not isinstance(found, dict):
         raise MalformedEvent("data", "must be a JSON object", message.data)
-    if "incident" in found:
-        return read_incident(found)
-    if "buildId" in attributes or ("steps" in found and "status" in found):
+    if "buildId" in attributes:
         return _build_notice(found, attributes)
     kind = found.get("type")
     if isinstance(kind, str) and kind.split(".")[0] in ("job", "checkpoint", "stage", "attempt"):
         return JobEvent.model_validate(found)
+    if "incident" in found:
+        return read_incident(found)
+    if "steps" in found and "status" in found:  # a build whose attributes were lost
+        return _build_notice(found, attributes)
     raise MalformedEvent("type", f"{shown(kind)} is not a kind of event known here", message.data)
 
 
