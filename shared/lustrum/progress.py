@@ -52,7 +52,8 @@ def absorb(run: Run, event: JobEvent, now: float) -> bool:
             max_steps=event.max_steps or 0,
         )  # fmt: skip
         new = _absorb_step(run, point) or new
-    if event.type == "checkpoint.saved" and event.checkpoint is not None:
+    here = run.placement is not None and event.attempt > run.placement.attempts_before
+    if here and event.type == "checkpoint.saved" and event.checkpoint is not None:
         new = _absorb_checkpoint(run, event.checkpoint, at) or new
     return new
 

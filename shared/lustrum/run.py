@@ -115,6 +115,7 @@ class Placement(BaseModel):
     slot: str
     since: float
     import_operation: str | None = None  # of an earlier checkpoint onto this zone's Lustre
+    attempts_before: int = 0  # those of earlier zones: their checkpoints are not on this Lustre
 
 
 class Job(BaseModel):

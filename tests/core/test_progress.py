@@ -83,6 +83,19 @@ class TestAbsorb:
         assert not absorb(one, save(2, attempt=9), NOW)
         assert one.checkpoint is None
 
+    def test_absorb_a_late_event_of_an_earlier_zone_is_no_checkpoint_here(self) -> None:
+        """Its file system is gone; training would be thought to begin where nothing is."""
+        one = run(attempt=2)
+        assert one.placement is not None
+        one.placement.attempts_before = 1
+        absorb(one, save(8, attempt=1), NOW)
+        assert one.checkpoint is None
+        absorb(one, save(2, attempt=2), NOW)
+        assert one.checkpoint is not None and one.checkpoint.step == 2
+        nowhere = run(placement=None)
+        absorb(nowhere, save(8), NOW)
+        assert nowhere.checkpoint is None
+
     def test_absorb_never_goes_back(self) -> None:
         one = run()
         absorb(one, save(8), NOW)

@@ -43,7 +43,7 @@ class TestStates:
         assert set(TEARDOWN) <= ALLOWED[state]
         assert State.CLOSED in ALLOWED[state]
 
-    @pytest.mark.parametrize(("state", "to"), itertools.product(sorted(TERMINAL), State))
+    @pytest.mark.parametrize(("state", "to"), list(itertools.product(sorted(TERMINAL), State)))
     def test_advance_nothing_leaves_the_end(self, state: State, to: State) -> None:
         one = run(state)
         if to == state:

@@ -100,7 +100,10 @@ def _place(services: Services, call: Mapping[str, Any]) -> Answer:
             advance(run, State.QUEUED, now, f"every network slot of {region} is taken")
             return run
         run.zone_attempts += 1
-        run.placement = Placement(zone_attempt=run.zone_attempts, zone=zone, slot=slot, since=now)
+        run.placement = Placement(
+            zone_attempt=run.zone_attempts, zone=zone, slot=slot, since=now,
+            attempts_before=run.attempt,
+        )  # fmt: skip
         run.zones_tried = [*run.zones_tried, zone]
         run.job = None
         advance(run, State.PROVISIONING, now, f"{zone}, slot {slot}")

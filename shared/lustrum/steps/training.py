@@ -155,8 +155,9 @@ def check_ray_job(services: Services, run_id: str, execution: str | None) -> Ans
     if verdict.action is Action.RESUME and kubernetes is not None and run.job is not None:
         _stop_quietly(services.ray(kubernetes, run_id), run.job.submission_id)
     timing = run.plan.timing
-    pressing = run.job is not None and (
-        run.job.failed_since or run.job.alone_since or run.job.silent_since
+    pressing = run.full_since is not None or (
+        run.job is not None
+        and (run.job.failed_since or run.job.alone_since or run.job.silent_since)
     )
     return {
         "next": verdict.action,
