@@ -19,7 +19,7 @@ from infra.local.topics import LocalPubSub
 
 PROJECT = "local-lustrum"
 REGION = "us-east1"
-SLOTS = 2
+SLOTS = 3
 BUCKETS = ("state", "exports", "reports")
 UP_WITHIN = 60.0  # seconds
 

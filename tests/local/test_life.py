@@ -9,6 +9,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,12 @@ class Lives:
         self.stack = stack
         self.services = Services(read_settings(stack.env))
         self.notifications: list[dict[str, Any]] = []
+        self.whole: set[str] = set()
+        self.seen_whole: Future[str]
+        self.seen_killed: Future[Run]
+        self.seen_cancelled: Future[Run]
+        self.killed = ""
+        self.cancelled = ""
 
     def start(self, request: dict[str, Any], **attributes: str) -> str:
         """Publish a request and return its run id."""
@@ -68,9 +75,9 @@ class Lives:
             one for one in self.notifications if one["kind"] == kind and one["run_id"] == run_id
         ]
 
-    def assert_nothing_is_left(self) -> None:
-        """The stand-in cloud is empty."""
-        left = {kind: found for kind, found in self.stack.inventory().items() if found}
+    def assert_nothing_is_left(self, run_id: str = "") -> None:
+        """The stand-in cloud holds nothing of a run, or nothing at all."""
+        left = [one for found in self.stack.inventory().values() for one in found if run_id in one]
         assert not left
 
     def exported(self, run: Run) -> dict[str, Any]:
@@ -89,7 +96,17 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lives]:
     stack.start()
     os.environ |= stack.env
     try:
-        yield Lives(stack)
+        lives = Lives(stack)
+        # All at once, as they would come: each test strikes at its own and waits for its end.
+        whole = {"profile": "tiny-grpo", "name": "whole"}
+        lives.whole = {lives.start(whole, idempotency_key="five times") for _ in range(5)}
+        lives.killed = lives.start({"profile": "tiny-grpo", "name": "killed", "overrides": SLOW})
+        lives.cancelled = lives.start({**whole, "name": "cancelled", "overrides": SLOW})
+        with ThreadPoolExecutor() as strikes:
+            lives.seen_whole = strikes.submit(_look_into, lives)
+            lives.seen_killed = strikes.submit(_kill, lives)
+            lives.seen_cancelled = strikes.submit(_cancel, lives)
+            yield lives
     finally:
         killed = stack.stop()
         os.environ.clear()
@@ -98,44 +115,63 @@ def lives(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Lives]:
         assert not psutil.Process().children(recursive=True), "a process is left"
 
 
+def _look_into(lives: Lives) -> str:
+    """Return what Ray shows of the first run while it trains."""
+    (run_id,) = lives.whole
+    lives.wait(run_id, lambda run: run.state == State.TRAINING and run.progress.step > 0)
+    return _ray_answers(lives, run_id)
+
+
+def _kill(lives: Lives) -> Run:
+    """Kill the training of the second run in its middle."""
+    run = lives.wait(lives.killed, lambda run: run.checkpoint is not None)
+    _training_process(lives.killed).send_signal(signal.SIGKILL)
+    return run
+
+
+def _cancel(lives: Lives) -> Run:
+    """Cancel the third run in its middle."""
+    run = lives.wait(lives.cancelled, lambda run: run.checkpoint is not None)
+    lives.start({"action": "cancel", "run_id": lives.cancelled})
+    return run
+
+
 class TestLife:
-    def test_run_succeeds_exports_and_leaves_nothing(self, lives: Lives) -> None:
-        body = {"profile": "tiny-grpo", "name": "whole"}
-        run_ids = {lives.start(body, idempotency_key="five times") for _ in range(5)}
-        (run_id,) = run_ids
-        lives.wait(run_id, lambda run: run.state == State.TRAINING and run.progress.step > 0)
-        answer = _ray_answers(lives, run_id)
-        run = lives.wait(run_id, lambda run: run.is_over and run.report_uri is not None)
-        assert (run.state, run.outcome) == (State.CLOSED, Outcome.SUCCEEDED), run.reason
-        assert run.attempt == 1
-        assert run.zone_attempts == 1
-        assert lives.exported(run)["total_steps"] == run.plan.max_num_steps
-        lives.assert_nothing_is_left()
-        assert len(lives.services.ledger.recent(10)) == 1
-        assert len(lives.heard("run.closed", run_id)) == 1
-        _assert_tokens_are_nowhere(lives, answer)
-
-    def test_killed_training_resumes_and_succeeds(self, lives: Lives) -> None:
-        run_id = lives.start({"profile": "tiny-grpo", "name": "killed", "overrides": SLOW})
-        lives.wait(run_id, lambda run: run.checkpoint is not None and run.checkpoint.step >= 4)
-        _training_process(run_id).send_signal(signal.SIGKILL)
-        run = lives.wait(run_id, lambda run: run.is_over)
-        assert run.outcome == Outcome.SUCCEEDED, run.reason
-        assert run.attempt == 2
-        assert run.job is not None and run.job.began_step >= 4
-        assert lives.exported(run)["total_steps"] == run.plan.max_num_steps
-        lives.assert_nothing_is_left()
-
     def test_cancel_exports_and_leaves_nothing(self, lives: Lives) -> None:
-        run_id = lives.start({"profile": "tiny-grpo", "name": "cancelled", "overrides": SLOW})
-        seen = lives.wait(run_id, lambda run: run.checkpoint is not None)
-        lives.start({"action": "cancel", "run_id": run_id})
+        run_id = lives.cancelled
+        seen = lives.seen_cancelled.result()
         run = lives.wait(run_id, lambda run: run.is_over)
         assert run.outcome == Outcome.CANCELLED, run.reason
         assert seen.checkpoint is not None
         assert lives.exported(run)["total_steps"] >= seen.checkpoint.step
         assert lives.exported(run)["total_steps"] < run.plan.max_num_steps
-        lives.assert_nothing_is_left()
+        lives.assert_nothing_is_left(run_id)
+
+    def test_killed_training_resumes_and_succeeds(self, lives: Lives) -> None:
+        run_id = lives.killed
+        seen = lives.seen_killed.result()
+        run = lives.wait(run_id, lambda run: run.is_over)
+        assert run.outcome == Outcome.SUCCEEDED, run.reason
+        assert run.attempt == 2
+        assert run.job is not None and seen.checkpoint is not None
+        assert run.job.began_step >= seen.checkpoint.step > 0
+        assert lives.exported(run)["total_steps"] == run.plan.max_num_steps
+        lives.assert_nothing_is_left(run_id)
+
+    def test_run_succeeds_exports_and_leaves_nothing(self, lives: Lives) -> None:
+        (run_id,) = lives.whole
+        answer = lives.seen_whole.result()
+        run = lives.wait(run_id, lambda run: run.is_over and run.report_uri is not None)
+        assert (run.state, run.outcome) == (State.CLOSED, Outcome.SUCCEEDED), run.reason
+        assert run.attempt == 1
+        assert run.zone_attempts == 1
+        assert lives.exported(run)["total_steps"] == run.plan.max_num_steps
+        lives.assert_nothing_is_left(run_id)
+        assert len(lives.services.ledger.recent(10)) == len(
+            {run_id, lives.killed, lives.cancelled}
+        )
+        assert len(lives.heard("run.closed", run_id)) == 1
+        _assert_tokens_are_nowhere(lives, answer)
 
     def test_bad_request_is_answered_once_and_starts_nothing(self, lives: Lives) -> None:
         before = len(lives.services.ledger.recent(50))
@@ -150,6 +186,7 @@ class TestLife:
         assert len(lives.services.ledger.recent(50)) == before
 
     def test_reaper_is_content_when_nothing_is_left(self, lives: Lives) -> None:
+        lives.assert_nothing_is_left()
         answer = lives.stack.reap()
         assert answer.status_code == 200, answer.text
         assert answer.json()["acted"] == []
