@@ -105,6 +105,32 @@ class TestStockOut:
         check_nothing_is_left(life, run)
         assert alive == [0, 0]
 
+    def test_d5_a_second_teardown_of_a_zone_that_is_left_ends_at_once(self) -> None:
+        """Asked for while the first one closed; if it took the run, the run would end."""
+        from lustrum.steps.advance import advance_run
+
+        life = Life()
+        services = life.services
+        twins: list[dict[str, object]] = []
+
+        def gate(name: str, call: dict[str, object]) -> None:
+            run_id = str(call["run_id"])
+            if (
+                name == "close_run"
+                and services.memory.peek(run_id).placement is None
+                and not twins
+            ):
+                claim = {"run_id": run_id, "execution": "late", "step": "claim_teardown",
+                         "final": False}  # fmt: skip
+                twins.append(advance_run(services, claim))
+
+        life.after.append(gate)
+        life.cloud.deploys = [Deploy("STOCKOUT", "GCE_STOCKOUT")]
+        run = life.run(to_the_end(TWO_REGIONS))
+        check_nothing_is_left(life, run)
+        assert twins[0]["go"] is False
+        assert (run.outcome, run.zone_attempts) == ("SUCCEEDED", 2)
+
     def test_d7_j8_no_job_before_ray_counts_every_gpu(self) -> None:
         seen: list[tuple[int, int]] = []
 

@@ -105,6 +105,26 @@ class TestNothingIsLeft:
         assert (run.outcome, run.attempt, run.zone_attempts) == ("SUCCEEDED", 1, 2)
         assert len(run.mishaps) == 1
 
+    @pytest.mark.parametrize("lost", (1, 3))
+    def test_a_verdict_whose_answer_is_lost_counts_once(self, lost: int) -> None:
+        """Judged twice, one crash would be a crash loop and end the run."""
+        from infra.local.workflows.errors import HttpConnectionBroken
+
+        left = [lost]
+
+        def gate(name: str, call: dict[str, Any]) -> None:
+            if name == "check_ray_job" and life.replies[-1][2].get("next") != "wait" and left[0]:
+                left[0] -= 1
+                raise HttpConnectionBroken("the answer was lost")
+
+        life = Life()
+        life.cloud.scripts = {1: Script(fail_at=1)}
+        life.after.append(gate)
+        run = life.run(to_the_end())
+        check_nothing_is_left(life, run)
+        assert (run.outcome, run.attempt, len(run.mishaps)) == ("SUCCEEDED", 2, 1)
+        assert left == [0]
+
     @pytest.mark.parametrize("service", ("gke", "lustre", "builds", "compute", "storage"))
     @pytest.mark.parametrize("state", ("PROVISIONING", "TRAINING", "RELEASING", "VERIFYING"))
     def test_a7_a_service_is_away_for_40_minutes(self, service: str, state: str) -> None:
@@ -360,6 +380,25 @@ class TestPreemptionIsNormal:
         check_nothing_is_left(life, run)
         assert (run.outcome, run.attempt) == ("PARTIAL", 3)
         assert "limits.attempts 3" in run.reason
+
+    def test_what_was_said_of_one_file_system_is_not_held_against_the_next(self) -> None:
+        async def story(life: Life) -> Run:
+            run_id = await life.start({"zones": ["us-east1-b", "us-central1-a"]})
+            await life.until_state(run_id, "TRAINING")
+            await life.pass_time(330)
+            kubernetes = life.cloud.kubernetes(run_id)
+            kubernetes.room = 0
+            kubernetes.preempt(2)
+            await life.until_state(run_id, "RECOVERING")
+            life.services.memory.change(
+                run_id, lambda one: setattr(one, "full_since", life.loop.now())
+            )
+            return await life.until_closed(run_id)
+
+        life = Life()
+        run = life.run(story)
+        check_nothing_is_left(life, run)
+        assert (run.outcome, run.zone_attempts) == ("SUCCEEDED", 2)
 
 
 class TestNeverIdle:

@@ -340,6 +340,22 @@ class TestLustre:
         check_nothing_is_left(life, run)
         check_the_newest_is_safe(life, run, 20)
 
+    def test_i6_another_file_does_not_stand_for_one_that_is_missing(self) -> None:
+        """As many objects and bytes as there should be, and yet a file of the step is not."""
+
+        async def story(life: Life) -> Run:
+            run_id = await life.start()
+            await life.until_state(run_id, "EXPORTING")
+            await life.until(lambda: any("shard_1" in key for key in life.cloud.objects))
+            key = next(key for key in life.cloud.objects if "shard_1" in key)
+            life.cloud.objects[key + ".part"] = life.cloud.objects.pop(key)
+            return await life.until_closed(run_id)
+
+        life = Life()
+        run = life.run(story)
+        check_nothing_is_left(life, run)
+        check_the_newest_is_safe(life, run, 20)
+
     def test_i5_a_bucket_that_does_not_exist_is_no_file_system_that_is_gone(self) -> None:
         life = Life()
         life.cloud.buckets = {"report-bucket"}
