@@ -167,7 +167,7 @@ class TestRayCluster:
         failed = [pod for pod in core.list_namespaced_pod("default").items
                   if pod.status.phase == "Failed"]  # fmt: skip
         assert "node shutdown" in failed[0].status.message
-        assert not _ready(api, 2)
+        until(lambda: not _ready(api, 2), 10, 0.05)
         assert kube.CustomObjectsApi(api).get_namespaced_custom_object(
             "ray.io", "v1", "default", "rayclusters", RUN
         )["status"]["state"] == "ready"  # sticky, as KubeRay's  # fmt: skip
