@@ -134,7 +134,7 @@ def _keep(stack: Stack, run: Any, run_id: str) -> Path:
     reports = stack.bucket(f"gs://{stack.project}-reports/runs/{run_id}")
     if reports.exists():
         shutil.copytree(reports, kept, dirs_exist_ok=True)
-    if run is not None and run.export is not None and run.export.verified_at is not None:
+    if run is not None and run.safe_export is not None:
         shutil.copytree(stack.bucket(run.plan.export_to), kept / "exported")
     shutil.copytree(stack.root / "logs", kept / "stack-logs")
     return kept

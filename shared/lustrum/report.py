@@ -144,7 +144,7 @@ def _saves_plot(run: Run) -> str | None:
     timed = [(one.step, one.seconds) for one in run.saves if one.seconds is not None]
     if len(timed) < 2:
         return None
-    exported = run.export.step if run.export and run.export.verified_at else None
+    exported = run.safe_export.step if run.safe_export else None
     newest = sorted(timed)[-SAVES_SHOWN:]
     return plots.saves([(step, took, step == exported) for step, took in newest])
 
@@ -158,16 +158,16 @@ def _saves(run: Run) -> list[Row]:
             "files": save.files,
             "seconds": "not measured" if save.seconds is None else duration(save.seconds),
             "rate": f"{size(save.bytes / save.seconds)}/s" if save.seconds else "",
-            "exported": run.export is not None
-            and run.export.step == save.step
-            and run.export.verified_at is not None,
+            "exported": run.safe_export is not None and run.safe_export.step == save.step,
         }
         for save in sorted(run.saves, key=lambda one: one.step)[-SAVES_SHOWN:]
     ]
 
 
 def _export(run: Run) -> Row | None:
-    export = run.export
+    export = (
+        run.safe_export or run.export
+    )  # an older safe step counts more than a newer failed one
     if export is None:
         return None
     verified = export.verified_at
@@ -179,7 +179,7 @@ def _export(run: Run) -> Row | None:
         "tries": export.tries,
         "verified": moment(verified) if verified else None,
         "took": duration(verified - export.started_at) if verified else None,
-        "problem": export.problem,
+        "problem": run.export.problem if run.export is not None else "",
     }
 
 
