@@ -8,7 +8,6 @@ all controllers see nothing unusual.
 
 from __future__ import annotations
 
-import datetime
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +17,16 @@ from typing import Any
 from kubernetes.utils.quantity import parse_quantity
 
 from tests.cluster.api import Api, ApiError
-from tests.cluster.network import pod_address
+from tests.cluster.network import BRIDGE_ADDRESS, pod_address
+from tests.cluster.pod_status import (
+    condition,
+    conditions_of,
+    pod_status,
+    shutdown_event,
+    terminated,
+    timestamp,
+    waiting_reason,
+)
 from tests.cluster.ray_pods import RayPods
 
 Pod = dict[str, Any]
@@ -119,10 +127,10 @@ class Nodes:
     def preempt(self, node: str) -> None:
         """Take a Spot node back as GKE does: TERM to its pods, Failed, then no such node."""
         with self._lock:
-            self.api.create("Event", _shutdown_event(node))
+            self.api.create("Event", shutdown_event(node))
             for pod in self._pods_on(node):
                 self._end_process(pod)
-                self._patch_status(pod, _terminated_status())
+                self._patch_status(pod, terminated())
             self.api.delete("Node", node)
 
     def vanish(self, node: str) -> None:
@@ -186,7 +194,7 @@ class Nodes:
         if target is None:
             condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
                          "message": problem}  # fmt: skip
-            if not any(c.get("reason") == "Unschedulable" for c in _conditions(pod)):
+            if not any(c.get("reason") == "Unschedulable" for c in conditions_of(pod)):
                 self._patch_status(pod, {"conditions": [condition]})
             return
         meta = pod["metadata"]
@@ -225,8 +233,8 @@ class Nodes:
         if (missing := self._missing_files(pod)) or self.behaviour.image_missing(pod):
             reason = "ContainerCreating" if missing else "ImagePullBackOff"
             waiting = {"waiting": {"reason": reason, "message": missing or "not found"}}
-            if _waiting_reason(pod) != reason:
-                self._patch_status(pod, _status(pod, "Pending", waiting, ready=False))
+            if waiting_reason(pod) != reason:
+                self._patch_status(pod, pod_status(pod, "Pending", waiting, ready=False))
             return
         self._pod_number += 1
         address = self.behaviour.answered_by(pod) or pod_address(self._pod_number)
@@ -234,19 +242,21 @@ class Nodes:
         if self.ray is not None and is_real:
             self.ray.start(pod, address)
         ready = not is_real and not self.behaviour.never_ready(pod)
-        status = _status(pod, "Running", {"running": {"startedAt": _now()}}, ready=ready)
-        status |= {"podIP": address, "podIPs": [{"ip": address}], "hostIP": pod_address(0)}
+        status = pod_status(pod, "Running", {"running": {"startedAt": timestamp()}}, ready=ready)
+        status |= {"podIP": address, "podIPs": [{"ip": address}], "hostIP": BRIDGE_ADDRESS}
         self._patch_status(pod, status)
 
     def _probe(self, pod: Pod) -> None:
-        was_ready = any(c["type"] == "Ready" and c["status"] == "True" for c in _conditions(pod))
+        was_ready = any(c["type"] == "Ready" and c["status"] == "True" for c in conditions_of(pod))
         ready = not self.behaviour.never_ready(pod)
         if self.ray is not None and self.ray.holds(pod):
             # Once ready, a probe per round would cost more than it tells: the process is watched.
             restarted = self.ray.restart_if_ended(pod)
             ready = ready and not restarted and (was_ready or self.ray.is_ready(pod))
         if ready != was_ready:
-            status = _status(pod, "Running", {"running": {"startedAt": _now()}}, ready=ready)
+            status = pod_status(
+                pod, "Running", {"running": {"startedAt": timestamp()}}, ready=ready
+            )
             self._patch_status(pod, status)
 
     def _end_process(self, pod: Pod, grace_s: float = 3.0) -> None:
@@ -290,7 +300,7 @@ def _node_object(name: str, pool: NodePool) -> dict[str, Any]:
         "status": {
             "allocatable": dict(pool.allocatable),
             "capacity": dict(pool.allocatable),
-            "conditions": [_condition("Ready", True)],
+            "conditions": [condition("Ready", True)],
         },
     }
 
@@ -340,73 +350,3 @@ def _requests(pod: Pod) -> dict[str, Decimal]:
         for name, value in (resources.get("requests") or {}).items():
             total[name] = total.get(name, Decimal(0)) + parse_quantity(value)
     return total
-
-
-def _status(pod: Pod, phase: str, state: dict[str, Any], *, ready: bool) -> dict[str, Any]:
-    containers = [
-        {"name": c["name"], "image": c["image"], "imageID": "", "restartCount": 0,
-         "ready": ready, "started": phase == "Running", "state": state}
-        for c in pod["spec"]["containers"]
-    ]  # fmt: skip
-    inits = [
-        {"name": c["name"], "image": c["image"], "imageID": "", "restartCount": 0, "ready": True,
-         "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
-        for c in pod["spec"].get("initContainers", [])
-    ]  # fmt: skip
-    conditions = [
-        _condition("PodScheduled", True),
-        _condition("Initialized", True),
-        _condition("ContainersReady", ready),
-        _condition("Ready", ready),
-    ]
-    return {
-        "phase": phase,
-        "conditions": conditions,
-        "containerStatuses": containers,
-        "initContainerStatuses": inits,
-        "startTime": _now(),
-    }
-
-
-def _terminated_status() -> dict[str, Any]:
-    return {
-        "phase": "Failed",
-        "reason": "Terminated",
-        "message": "Pod was terminated in response to imminent node shutdown.",
-        "conditions": [_condition("Ready", False), _condition("ContainersReady", False)],
-    }
-
-
-def _shutdown_event(node: str) -> dict[str, Any]:
-    """What the kubelet's shutdown manager says of its node (events of nodes are in default)."""
-    return {
-        "metadata": {"generateName": f"{node}."},
-        "involvedObject": {"kind": "Node", "name": node, "uid": node},
-        "type": "Normal",
-        "reason": "Shutdown",
-        "message": "Shutdown manager detected shutdown event",
-        "source": {"component": "kubelet", "host": node},
-        "firstTimestamp": _now(),
-        "lastTimestamp": _now(),
-        "count": 1,
-    }
-
-
-def _condition(kind: str, true: bool) -> dict[str, Any]:
-    return {"type": kind, "status": str(true), "lastTransitionTime": _now()}
-
-
-def _conditions(pod: Pod) -> list[dict[str, Any]]:
-    conditions: list[dict[str, Any]] = pod["status"].get("conditions") or []
-    return conditions
-
-
-def _waiting_reason(pod: Pod) -> str | None:
-    for status in pod["status"].get("containerStatuses") or []:
-        reason: str | None = status["state"].get("waiting", {}).get("reason")
-        return reason
-    return None
-
-
-def _now() -> str:
-    return datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

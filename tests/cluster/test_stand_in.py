@@ -193,6 +193,7 @@ def objects_of_a_run(server: Server) -> Any:
     for one in companions(PLAN):
         plural = one["kind"].lower() + "s"
         path = f"/api/v1/namespaces/default/{plural}/{one['metadata']['name']}"
+        server("DELETE", path)  # other tests leave theirs
         found.append(outcome(server.apply(path, one)))
         found.append(outcome(server.apply(path, one)))
     return found
