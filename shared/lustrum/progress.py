@@ -36,6 +36,9 @@ def absorb(run: Run, event: JobEvent, now: float) -> bool:
     if event.run_id != run.run_id or event.attempt > run.attempt:
         return False
     at = event.moment(now)
+    job = run.job
+    if event.type == "job.completed" and job is not None and event.attempt == job.attempt:
+        job.completed_at = job.completed_at or now
     points = [
         Progress(step=step, reward=reward, at=at, attempt=event.attempt)
         for step, reward in event.points()

@@ -126,6 +126,7 @@ class Job(BaseModel):
     submitted_at: float
     session_name: str | None = None
     began_step: int = 0
+    completed_at: float | None = None  # the supervisor told its end
     silent_since: float | None = None  # the dashboard has not answered since
     alone_since: float | None = None  # nodes are missing since
     failed_since: float | None = None  # it failed, and evidence of a lost node is looked for since

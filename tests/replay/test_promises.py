@@ -426,6 +426,29 @@ class TestNeverIdle:
         assert one.closed_at is not None and two.closed_at is not None
         assert (two.closed_at - two.created_at) - (one.closed_at - one.created_at) < 600
 
+    def test_an_end_that_ray_has_not_noticed_yet_is_believed(self) -> None:
+        """The supervisor says its last word before it exits; a wait of 300 s would follow."""
+        life = Life()
+        life.cloud.scripts = {1: Script(lag=60.0)}
+        told: list[float] = []
+
+        async def story(life: Life) -> Run:
+            published = life.cloud.published
+
+            def listen(event: dict[str, Any]) -> None:
+                if event["type"] == "job.completed":
+                    told.append(life.loop.now())
+                published(event)
+
+            life.cloud.published = listen
+            return await life.until_closed(await life.start())
+
+        run = life.run(story)
+        check_nothing_is_left(life, run)
+        assert run.outcome == "SUCCEEDED"
+        began = next(when for when, _, state in life.states if state == "RELEASING")
+        assert began - told[0] < 10, life.story()
+
 
 class TestBounded:
     def test_the_deadline_ends_a_training_and_saves_it(self) -> None:

@@ -37,6 +37,7 @@ class Script:
     step_seconds: float = 60.0
     silent: bool = False  # not one event is published
     mute: bool = False  # and nothing is in the log either
+    lag: float = 0.0  # seconds from the supervisor's last word until Ray knows of the end
 
 
 @dataclass
@@ -250,7 +251,12 @@ class Dashboard:
                     "message": message, **({"class": failure} if failure else {}),
                 },
             )  # fmt: skip
-        self.end(job, "SUCCEEDED" if code == 0 else "FAILED", code, message)
+        status = "SUCCEEDED" if code == 0 else "FAILED"
+        lag = self.script(job.spec["attempt"]).lag
+        if lag:
+            self.agenda.after(lag, lambda: self.end(job, status, code, message))
+        else:
+            self.end(job, status, code, message)
 
     def _begin_list(self, job: Job) -> None:
         def done() -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:  # a function that needs neither does not load them
     from lustrum.adapters.kubernetes import Kubernetes
     from lustrum.adapters.ray_jobs import RayJob, RayJobs
 
+HURRY, HURRY_FOR = 1.0, 60.0  # seconds between looks, for so long, once the end was told
 CLOCK_SKEW = 120.0  # seconds between our clock and the cluster's
 NODES_SINCE = 60.0  # seconds before the submission whose node losses still count
 Answer = dict[str, Any]
@@ -159,12 +160,16 @@ def check_ray_job(services: Services, run_id: str, execution: str | None) -> Ans
         run.job is not None
         and (run.job.failed_since or run.job.alone_since or run.job.silent_since)
     )
+    wait = timing.poll if pressing else timing.doorbell
+    told = run.job.completed_at if run.job is not None else None
+    if told is not None and now - told < HURRY_FOR:  # its log is not visible yet
+        wait = min(HURRY, wait)
     return {
         "next": verdict.action,
         "failure": verdict.failure,
         "why": verdict.sentence,
         "step": run.checkpoint.step if run.checkpoint else 0,
-        "wait": timing.poll if pressing else timing.doorbell,
+        "wait": wait,
     }
 
 
@@ -217,8 +222,12 @@ def _seen(
     if code is None and completed is not None:
         code = completed.exit_code
     message = completed.message if completed is not None and completed.message else job.message
+    status = job.status
+    if completed is not None and not job.is_over:
+        # The supervisor's last word: who is woken by it looks before Ray has noticed the end.
+        status = "SUCCEEDED" if completed.exit_code == 0 else "FAILED"
     return Seen(
-        status=job.status, exit_code=code, message=shorten(message, 400),
+        status=status, exit_code=code, message=shorten(message, 400),
         error_type=job.error_type, session_changed=changed, nodes=workers, lost=lost,
         failure=named(completed.failure) if completed is not None else None,
     )  # fmt: skip
