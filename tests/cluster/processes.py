@@ -22,7 +22,7 @@ class NotReadyError(RuntimeError):
 
 
 class Child:
-    """A process that gets a signal when this one dies, and whose whole tree is ended on stop.
+    """A process that is killed when this one dies, and whose whole tree is ended on stop.
 
     Must be started from the main thread: the kernel sends the signal when the *thread* that
     started the child ends.
@@ -35,15 +35,13 @@ class Child:
         log: Path,
         *,
         environment: Mapping[str, str] | None = None,
-        folder: Path | None = None,
-        death_signal: signal.Signals = signal.SIGKILL,
     ) -> None:
         self.name = name
         self.log = log
         libc = ctypes.CDLL(None)
 
         def die_with_parent() -> None:
-            libc.prctl(_PR_SET_PDEATHSIG, int(death_signal))
+            libc.prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL))
 
         with log.open("ab") as out:
             self.process = subprocess.Popen(
@@ -51,7 +49,6 @@ class Child:
                 stdin=subprocess.DEVNULL,
                 stdout=out,
                 stderr=subprocess.STDOUT,
-                cwd=folder,
                 env=dict(os.environ if environment is None else environment),
                 start_new_session=True,
                 preexec_fn=die_with_parent,

@@ -13,13 +13,14 @@ import os
 import re
 import shlex
 import shutil
-import signal
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import httpx
+import psutil
 
 from tests.cluster import network
 from tests.cluster.api import Api
@@ -29,6 +30,8 @@ Pod = dict[str, Any]
 _OBJECT_STORE = 80_000_000  # bytes; the least that Ray takes without complaint is 75 MB
 _PROBE_TIMEOUT_S = 2.0
 _REPOSITORY = Path(__file__).resolve().parents[2]
+# A pid namespace of its own: however its first process or we end, nothing of the pod is left.
+_UNSHARE = ("unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
 _RAY = f"{sys.executable} {_REPOSITORY / 'infra' / 'local' / 'cloud' / 'ray_node.py'}"
 
 # A root file system like this machine's, where the pod's own folders can be added: all top
@@ -84,10 +87,9 @@ class RayPods:
         name = pod["metadata"]["name"]
         self._children[uid] = Child(
             name,
-            ["unshare", "--mount", "--net", "/bin/bash", "-c", script],
+            [*_UNSHARE, "/bin/bash", "-c", script],
             self._logs / f"{name}.log",
             environment=self._environment(container, cluster),
-            death_signal=signal.SIGTERM,  # `ray start --block` then ends what it started
         )
         self._addresses[uid] = address
         network.wire(self._children[uid].process.pid, address)
@@ -115,7 +117,7 @@ class RayPods:
         """End the pod's processes; with no grace at once, as a lost machine would."""
         child = self._children.pop(pod["metadata"]["uid"], None)
         if child is not None:
-            child.stop(grace_s)
+            _stop(child, grace_s)
 
     def holds(self, pod: Pod) -> bool:
         """True when the pod runs here."""
@@ -124,7 +126,7 @@ class RayPods:
     def close(self) -> None:
         """End all."""
         for child in self._children.values():
-            child.stop(grace_s=3.0)
+            _stop(child, 0.0)
         self._children.clear()
         shutil.rmtree(self._folder, ignore_errors=True)
 
@@ -172,7 +174,7 @@ class RayPods:
     def _at_home(self, command: str, pod: Pod) -> str:
         cluster = pod["metadata"]["labels"]["ray.io/cluster"]
         command = re.sub(r" --memory=\d+", "", command)  # the machine's, not what was asked for
-        # exec, so that the signal of our death reaches Ray and not a shell. Without the parts of
+        # exec, so that a signal reaches Ray and not a shell. Without the parts of
         # the dashboard that nobody asks for: on two cores all nine can take more than the 30 s
         # after which Ray gives up.
         command = command.replace(
@@ -184,6 +186,15 @@ class RayPods:
         """Put the head's address where cluster DNS would find it."""
         pattern = rf"{re.escape(cluster)}-head-svc(\.[a-z0-9.-]+)?"
         return re.sub(pattern, self._heads.get(cluster, "0.0.0.0"), text)
+
+
+def _stop(child: Child, grace_s: float) -> None:
+    """TERM to the pod's first process, as a kubelet sends it; then the end of its namespace."""
+    with suppress(psutil.NoSuchProcess):
+        for first in psutil.Process(child.process.pid).children() if grace_s else []:
+            first.terminate()
+            psutil.wait_procs([first], timeout=grace_s)
+    child.stop(0.0)
 
 
 def _answers(url: str) -> bool:
