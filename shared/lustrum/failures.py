@@ -122,7 +122,7 @@ _TEXTS: tuple[tuple[re.Pattern[str], Failure], ...] = tuple(
         (r"imagepullbackoff|errimagepull|invalidimagename|manifest unknown", Failure.IMAGE_ERROR),
         # not the scheduler's "Preemption is not helpful", "No preemption victims"
         (r"preempted|preempting|instances\.preempt", Failure.PREEMPTED),
-        (r"invalidraycluster|strict decoding error|unknown field", Failure.CONFIG),
+        (r"invalidraycluster|typed patch object|unknown field", Failure.CONFIG),
         (r"permission[ _]denied|forbidden|unauthorized|\b40[13]\b", Failure.ACCESS),
         (r"job_supervisor_actor_unschedulable|no available agent|connection (refused|reset)"
          r"|deadline exceeded|unavailable|timed? ?out", Failure.INFRA_TRANSIENT),

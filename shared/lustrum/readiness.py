@@ -23,7 +23,14 @@ FATAL = frozenset(
 )  # fmt: skip
 # What the scheduler says of pods that wait ("Preemption is not helpful for scheduling").
 _WAITING = frozenset({"FailedScheduling", "NotTriggerScaleUp", "TriggeredScaleUp"})
-_LOST = ("preempt", "nodeshutdown", "node shutdown", "terminated by spot", "shutting down")
+_LOST = (
+    "shutdown manager detected shutdown",
+    "preempt",
+    "nodeshutdown",
+    "node shutdown",
+    "terminated by spot",
+    "shutting down",
+)
 _GONE = ("nodenotready", "node is not ready", "nodelost", "deletingnode", "removingnode")
 _IMAGE_TROUBLE = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName"})
 

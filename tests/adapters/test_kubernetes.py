@@ -59,6 +59,14 @@ class TestRequests:
         assert tokens.fresh == [False, True]
         assert pool.asked[1][2]["headers"]["Authorization"] == "Bearer new"
 
+    def test_an_apply_of_an_unknown_field_is_our_own_mistake_though_it_answers_500(self) -> None:
+        text = "failed to create typed patch object: .spec.headGruop: field not declared in schema"
+        kubernetes, _, _ = connected(Reply(500, {"message": text}))
+        with pytest.raises(ServiceError) as error:
+            kubernetes.apply({"kind": "RayCluster", "metadata": {"name": "x"}})
+        assert error.value.failure is Failure.CONFIG
+        assert not error.value.retryable
+
     def test_j1_a_second_401_is_an_error(self) -> None:
         kubernetes, pool, _ = connected(Reply(401), Reply(401), Reply(200))
         with pytest.raises(ServiceError) as error:

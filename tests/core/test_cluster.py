@@ -101,6 +101,7 @@ class TestLostNodes:
         (event("NodeNotReady", "", involvedObject={"kind": "Node", "name": "n"}),
          Failure.NODE_LOST),
         (event("TaintManagerEviction", "node was preempted"), Failure.PREEMPTED),
+        (event("Shutdown", "Shutdown manager detected shutdown event"), Failure.PREEMPTED),
         (event("FailedScheduling", "preemption: Preemption is not helpful"), None),
         (event("NotTriggerScaleUp", "No preemption victims found"), None),
         (event("NodeNotReady", "", lastTimestamp="2025-12-31T00:00:00Z"), None),

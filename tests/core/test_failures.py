@@ -58,7 +58,7 @@ class TestClassifyText:
         ("compute.instances.preempted", Failure.PREEMPTED),
         ("0/3 nodes are available: Preemption is not helpful for scheduling", Failure.UNKNOWN),
         ("No preemption victims found for incoming pod", Failure.UNKNOWN),
-        ("strict decoding error: unknown field", Failure.CONFIG),
+        ("failed to create typed patch object: field not declared", Failure.CONFIG),
         ("Error 403: Required permission", Failure.ACCESS),
         ("No available agent to submit job", Failure.INFRA_TRANSIENT),
         ("", Failure.UNKNOWN),

@@ -158,7 +158,10 @@ class Kubernetes:
         answer = self.request(method, path, body=data, content_type=content_type, query=query)
         text = answer.body.decode(errors="replace")
         if not 200 <= answer.status < 300:
-            raise from_status("Kubernetes", answer.status, _status_message(text))
+            message = _status_message(text)
+            if "typed patch object" in message:  # our own manifest is wrong, and it answers 500
+                raise ServiceError(Failure.CONFIG, f"Kubernetes: {message}", status=answer.status)
+            raise from_status("Kubernetes", answer.status, message)
         found: dict[str, Any] = json.loads(text or "{}")
         return found
 
