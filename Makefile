@@ -28,7 +28,7 @@ run: setup ## local stack up, one request through its whole life, stack down [RE
 	@$(PY) -m infra.local.run $(REQUEST)
 
 test: setup ## every test but the slow and the cluster tier
-	$(PY) -m pytest -m "not slow and not cluster"
+	$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not cluster"
 
 test-replay: setup ## the failures people reported, replayed
 	$(PY) -m pytest tests/replay
