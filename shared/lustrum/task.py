@@ -21,7 +21,6 @@ from lustrum.run import Run
 from lustrum.settings import Settings
 
 IMPORTED = "imported"  # folder of a run on Lustre that receives an earlier checkpoint
-GIB = 2**30
 _STEP = re.compile(r"/step_(\d+)/")
 
 __all__ = ["entrypoint"]
