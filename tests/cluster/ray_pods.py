@@ -32,11 +32,12 @@ _PROBE_TIMEOUT_S = 2.0
 _REPOSITORY = Path(__file__).resolve().parents[2]
 # A pid namespace of its own: however its first process or we end, nothing of the pod is left.
 _UNSHARE = ("unshare", "--mount", "--net", "--pid", "--fork", "--kill-child", "--mount-proc")
+_PROGRAMS = (_REPOSITORY, Path(sys.base_prefix), Path(sys.prefix))
 _RAY = f"{sys.executable} {_REPOSITORY / 'infra' / 'local' / 'cloud' / 'ray_node.py'}"
 
 # A root file system like this machine's, where the pod's own folders can be added: all top
-# folders are the machine's but /etc, a copy, and /tmp, empty. (Ray's session is in /tmp/ray, the
-# same name on all pods.)
+# folders are the machine's but /etc, a copy, and /tmp, which holds the programs alone, should they
+# be there. (Ray's session is in /tmp/ray, the same name on all pods.)
 _ROOT = """
 set -e
 {network}
@@ -147,11 +148,15 @@ class RayPods:
             volume["name"]: self._source(volume, pod, root.parent)
             for volume in pod["spec"].get("volumes", [])
         }
-        return [
-            f"mkdir -p {root}{mount['mountPath']}; "
-            f"mount --bind {sources[mount['name']]} {root}{mount['mountPath']}"
+        volumes = [
+            (sources[mount["name"]], mount["mountPath"])
             for mount in pod["spec"]["containers"][0].get("volumeMounts", [])
             if mount["mountPath"] != "/dev/shm" and mount["name"] in sources
+        ]
+        programs = [(path, path) for path in _PROGRAMS if path.is_relative_to("/tmp")]
+        return [
+            f"mkdir -p {root}{target}; mount --rbind {source} {root}{target}"
+            for source, target in [*programs, *volumes]
         ]
 
     def _source(self, volume: dict[str, Any], pod: Pod, home: Path) -> Path:
