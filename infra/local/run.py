@@ -22,8 +22,9 @@ from rich.console import Console
 
 from infra.local.emulators import Missing
 from infra.local.functions import ROOT
+from infra.local.own_cluster import OwnCluster, Unfit
 from infra.local.processes import DidNotStart
-from infra.local.stack import REAL, STANDS_IN, Stack
+from infra.local.stack import Stack, describe
 
 FOLDER = ROOT / ".lustrum"
 POLL = 0.3  # seconds between looks at the ledger
@@ -34,7 +35,8 @@ def main() -> int:
     """Run one request; 0 only if it SUCCEEDED and nothing is left."""
     parser = argparse.ArgumentParser(
         prog="make run", description=__doc__,
-        epilog="example: make run REQUEST=examples/requests/tiny.json",
+        epilog="example: make run REQUEST=examples/requests/tiny.json; on a cluster of your own "
+        "instead of the stand-in's: LUSTRUM_KUBECONFIG, see docs/own-cluster.md",
     )  # fmt: skip
     parser.add_argument("request", nargs="?", default="examples/requests/tiny.json", type=Path)
     parser.add_argument("--minutes", type=float, default=10, help="give up after this long")
@@ -45,6 +47,9 @@ def main() -> int:
         return _run(options.request, options.minutes * 60, console)
     except (BadRequest, OSError) as error:
         console.print(f"[red]error:[/] {options.request}: {error}")
+        return BAD_INPUT
+    except Unfit as error:
+        console.print(f"[red]error:[/] the cluster of LUSTRUM_KUBECONFIG: {error}")
         return BAD_INPUT
     except Missing as error:
         console.print(f"[red]error:[/] {error}")
@@ -69,11 +74,16 @@ def _run(path: Path, limit: float, console: Console) -> int:
             "needs real A4 machines; on one machine use the profile tiny-grpo, and `lustrum plan` "
             "to see what this request would do",
         )  # fmt: skip
-    console.print(f"[bold]real:[/]      {REAL}")
-    console.print(f"[bold]stands in:[/] {STANDS_IN}\n")
+    own = OwnCluster.of(os.environ)
+    real, stands_in = describe(own)
+    console.print(f"[bold]real:[/]      {real}")
+    console.print(f"[bold]stands in:[/] {stands_in}\n")
+    for note in own.check() if own else ():
+        console.print(f"[yellow]note:[/] {note}")
     root = FOLDER / f"stack-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
-    stack = Stack(root)
+    stack = Stack(root, own=own)
     began = time.monotonic()
+    run_id, left = "", []
     try:
         stack.start(lambda part: console.print(f"starting: {part}"))
         console.print(
@@ -83,13 +93,27 @@ def _run(path: Path, limit: float, console: Console) -> int:
         run_id = names.run_id("message:" + message)
         console.print(f"published {_short(path)} as message {message}: run {run_id}\n")
         run = _follow(stack, run_id, limit, console)
-        left = _everything(stack.inventory())
+        left = _everything(stack.inventory()) + (own.left(run_id) if own else [])
         kept = _keep(stack, run, run_id)
-        _say_end(console, run, kept, left, time.monotonic() - began)
+        if own is not None and not own.was_used(run_id):
+            console.print(
+                f"[yellow]note:[/] no pod wrote to {own.lustre}: is it behind the claim?"
+            )
     finally:
         stack.stop()
+        if own is not None and run_id:
+            left += _clear(own, run_id, console)
+    _say_end(console, run, kept, left, time.monotonic() - began)
     outcome = run.outcome.value if run is not None and run.outcome is not None else "UNFINISHED"
     return 0 if outcome == "SUCCEEDED" and not left else FAILED
+
+
+def _clear(own: OwnCluster, run_id: str, console: Console) -> list[str]:
+    """Take what goes with a run's cluster out of the user's; say and return what would not go."""
+    problems = own.clear(run_id)
+    for problem in problems:
+        console.print(f"[red]left behind:[/] {problem}")
+    return problems
 
 
 def _follow(stack: Stack, run_id: str, limit: float, console: Console) -> Any:

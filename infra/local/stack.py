@@ -14,6 +14,7 @@ import httpx
 
 from infra.local.emulators import await_emulators, start_firestore, start_pubsub
 from infra.local.functions import ROOT
+from infra.local.own_cluster import LOOPBACK, OwnCluster
 from infra.local.processes import Children, adopt_orphans, answers, free_port
 from infra.local.topics import LocalPubSub
 
@@ -23,16 +24,23 @@ SLOTS = 3
 BUCKETS = ("state", "exports", "reports")
 UP_WITHIN = 60.0  # seconds
 
-REAL = (
-    "Pub/Sub and Firestore (Google's emulators), the functions (functions-framework), "
-    "workflows/*.yaml, cloudbuild.yaml and its scripts, Ray with its dashboard and Jobs API, "
-    "the training and its checkpoints"
-)
-STANDS_IN = (
-    "Workflows (infra/local/workflows), Cloud Build's runner, gcluster and gcloud, GKE, "
-    "the Kubernetes API with KubeRay, Managed Lustre (a folder), Storage (a folder), "
-    "Compute, Monitoring"
-)
+
+def describe(own: OwnCluster | None) -> tuple[str, str]:
+    """Return what is real in a local run, and what is a stand-in."""
+    kubernetes = "the Kubernetes API with KubeRay"
+    real = [
+        "Pub/Sub and Firestore (Google's emulators)", "the functions (functions-framework)",
+        "workflows/*.yaml", "cloudbuild.yaml and its scripts",
+        *([f"{kubernetes} of {own.kubeconfig}"] if own else []),
+        "Ray with its dashboard and Jobs API", "the training and its checkpoints",
+    ]  # fmt: skip
+    stands_in = [
+        "Workflows (infra/local/workflows)", "Cloud Build's runner", "gcluster and gcloud", "GKE",
+        *([] if own else [kubernetes]),
+        f"Managed Lustre ({own.lustre if own else 'a folder'})", "Storage (a folder)", "Compute",
+        "Monitoring",
+    ]  # fmt: skip
+    return ", ".join(real), ", ".join(stands_in)
 
 
 @dataclass(frozen=True)
@@ -48,14 +56,25 @@ class Ports:
 
 
 class Stack:
-    """The control plane on this machine. Everything it writes is below ``root``."""
+    """The control plane on this machine. Everything it writes is below ``root``.
 
-    def __init__(self, root: Path, project: str = PROJECT, secrets: dict[str, str] | None = None):
+    Args:
+        root: its folder.
+        project: the project id.
+        secrets: tokens, added to the environment.
+        own: the user's own cluster that runs are held on, instead of the stand-in's.
+    """
+
+    def __init__(
+        self, root: Path, project: str = PROJECT, secrets: dict[str, str] | None = None,
+        own: OwnCluster | None = None,
+    ) -> None:  # fmt: skip
         self.root = root
         self.project = project
         self.children = Children(root / "logs")
         self.endpoints: dict[str, str] = {}
         self._secrets = secrets or {}
+        self._own = own
 
     def start(self, say: Callable[[str], None] = lambda text: None) -> None:
         """Bring everything up; what was started is ended again if a part does not come up.
@@ -79,6 +98,7 @@ class Stack:
         self._spawn(
             "cloud", "infra.local.cloud", "--root", str(self.root / "cloud"),
             "--project", self.project, "--endpoints", str(cloud_file), "--workdir", str(ROOT),
+            *self._own_options(pubsub),
             *(part for bucket in BUCKETS for part in ("--bucket", f"{self.project}-{bucket}")),
         )  # fmt: skip
         self.children.await_ready("cloud", cloud_file.exists, UP_WITHIN)
@@ -86,8 +106,8 @@ class Stack:
         self.endpoints |= {
             "cloudbuild": self.url(self.ports.builds),
             "executions": self.url(self.ports.executions),
-            "executions_grpc": f"127.0.0.1:{self.ports.executions_grpc}",
-            "pubsub": self.url(pubsub),
+            "executions_grpc": f"{LOOPBACK}:{self.ports.executions_grpc}",
+            "pubsub": self.endpoints["storage"] if self._own else self.url(pubsub),
         }
         say("functions, workflows, builds")
         self._spawn("functions", "infra.local.functions", "--port", str(self.ports.functions))
@@ -135,7 +155,7 @@ class Stack:
     @staticmethod
     def url(port: int) -> str:
         """Return the base URL of a port."""
-        return f"http://127.0.0.1:{port}"
+        return f"http://{LOOPBACK}:{port}"
 
     @property
     def trigger(self) -> str:
@@ -150,8 +170,9 @@ class Stack:
             **os.environ,
             **self._secrets,
             "PYTHONPATH": f"{ROOT / 'shared'}{os.pathsep}{ROOT}",
-            "PUBSUB_EMULATOR_HOST": f"127.0.0.1:{ports.pubsub}",
-            "FIRESTORE_EMULATOR_HOST": f"127.0.0.1:{ports.firestore}",
+            "PUBSUB_EMULATOR_HOST": f"{LOOPBACK}:{ports.pubsub}",
+            "FIRESTORE_EMULATOR_HOST": f"{LOOPBACK}:{ports.firestore}",
+            "LUSTRUM_KUBECONFIG": str(self._own.kubeconfig) if self._own else "",
             "LUSTRUM_PROJECT": self.project,
             "LUSTRUM_REGION": REGION,
             "LUSTRUM_STATE_BUCKET": f"{self.project}-state",
@@ -168,6 +189,12 @@ class Stack:
 
     def _spawn(self, name: str, module: str, *arguments: str) -> None:
         self.children.start(name, [sys.executable, "-m", module, *arguments], self.env, ROOT)
+
+    def _own_options(self, pubsub: int) -> list[str]:
+        own = self._own
+        if own is None:
+            return []
+        return ["--host", own.host, "--lustre", str(own.lustre), "--pubsub", self.url(pubsub)]
 
     def _start_workflows(self) -> None:
         env = {

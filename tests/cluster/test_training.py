@@ -117,7 +117,9 @@ class TestTraining:
         ray = services.ray(kubernetes, functions.run_id)
         count = ray.submit(f"{functions.run_id}-list-x", "cat $HF_TOKEN_PATH | wc -c", {}, {})
         until(lambda: ray.get(count.submission_id).is_over, "the counting job", 60, 0.5)
-        assert ray.logs(count.submission_id).split()[-1] == str(len(TOKENS[0]))
+        ended, log = ray.get(count.submission_id), ray.logs(count.submission_id)
+        assert ended.status == "SUCCEEDED", f"{ended}: {log}"
+        assert log.split()[-1] == str(len(TOKENS[0]))
         shown = kubernetes.request(
             "GET", kubernetes.proxy(f"{functions.run_id}-head-svc", 8265, "api/jobs/")
         ).body.decode()

@@ -18,13 +18,24 @@ def main() -> None:
     parser.add_argument("--project", default="lustrum-local")
     parser.add_argument("--bucket", action="append", default=[], help="a bucket to make")
     parser.add_argument("--workdir", type=Path, help="working folder of the pods")
+    parser.add_argument("--host", default="127.0.0.1", help="address of the REST services")
+    parser.add_argument(
+        "--lustre", type=Path, help="folder that is the file system of any instance; kept"
+    )
+    parser.add_argument("--pubsub", default="", help="base URL that publishes are passed on to")
     parser.add_argument("--endpoints", type=Path, help="file for the endpoints, as JSON")
     options = parser.parse_args()
     ended = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, lambda *_: ended.set())
     with Cloud(
-        options.root, options.project, workdir=options.workdir, buckets=tuple(options.bucket)
+        options.root,
+        options.project,
+        workdir=options.workdir,
+        buckets=tuple(options.bucket),
+        host=options.host,
+        lustre=options.lustre,
+        pubsub=options.pubsub,
     ) as cloud:
         if options.endpoints:
             write_endpoints(cloud, options.endpoints)

@@ -25,16 +25,22 @@ GIB = 2**30
 
 
 class Lustre:
-    """The Lustre instances of one project. Every method may raise Problem."""
+    """The Lustre instances of one project. Every method may raise Problem.
 
-    def __init__(self, state: State) -> None:
+    Args:
+        state: the memory of the cloud.
+        given: the file system of any instance, not ours to delete.
+    """
+
+    def __init__(self, state: State, given: Path | None = None) -> None:
         self._state = state
+        self._given = given
         self._requests: dict[str, tuple[float, dict[str, Any]]] = {}
         self._cancelled: set[str] = set()
 
     def folder(self, instance: str) -> Path:
         """Return the folder that is an instance's file system."""
-        return self._state.root / "lustre" / instance
+        return self._given or self._state.root / "lustre" / instance
 
     def listing(self, location: str) -> dict[str, Any]:
         """Return the instances of a location, or of all (`-`), and who did not answer."""
@@ -116,7 +122,7 @@ class Lustre:
                 gone = self._state.root / "trash" / unique(12)
                 gone.parent.mkdir(exist_ok=True)
                 folder = self.folder(name.rsplit("/", 1)[-1])
-                if folder.exists():
+                if folder.exists() and self._given is None:
                     folder.rename(gone)
                     threading.Thread(target=shutil.rmtree, args=(gone, True), daemon=True).start()
                 self._state.instances.pop(name, None)

@@ -6,6 +6,7 @@ import json
 import time
 from typing import TYPE_CHECKING, Any
 
+import httpx
 from flask import Blueprint, Flask, Response, jsonify, request, send_file
 from werkzeug.exceptions import HTTPException
 
@@ -208,6 +209,19 @@ def _compute(app: Blueprint, cloud: Cloud) -> None:
         return jsonify(cloud.compute.zones())
 
 
+def _pubsub(app: Blueprint, cloud: Cloud) -> None:
+    @app.post("/v1/projects/<project>/topics/<topic>:publish")
+    def publish(project: str, topic: str) -> Answer:
+        cloud.state.check_project(project)
+        if not cloud.pubsub:
+            raise Problem("NOT_FOUND", "this cloud passes nothing on to Pub/Sub")
+        answer = httpx.post(
+            cloud.pubsub + request.path, content=request.get_data(), trust_env=False, timeout=10,
+            headers={"Content-Type": "application/json"},
+        )  # fmt: skip
+        return Response(answer.content, answer.status_code, mimetype="application/json")
+
+
 def _metadata(app: Blueprint, cloud: Cloud) -> None:
     """The metadata server of a pod or function (GCE_METADATA_HOST): tokens of this cloud."""
 
@@ -286,6 +300,7 @@ _PARTS = {
     "lustre": _lustre,
     "storage": _storage,
     "compute": _compute,
+    "pubsub": _pubsub,
     "metadata": _metadata,
     "local": _local,
 }

@@ -30,6 +30,7 @@ from infra.local.cloud.rest import rest_application
 from infra.local.cloud.state import Problem, State, Timings
 from infra.local.cloud.storage import Storage
 
+LOOPBACK = "127.0.0.1"
 TICK = 0.1  # seconds between two looks of the controller
 
 
@@ -43,23 +44,31 @@ class Cloud:
         pod_env: what every pod's environment has besides its template's.
         workdir: working folder of the pods' containers (default: a folder of their own).
         buckets: buckets to make.
+        host: address of this machine that the REST services listen on.
+        lustre: folder that is the file system of any Lustre instance, never deleted; without it
+            each has its own below ``root``.
+        pubsub: base URL of the Pub/Sub emulator, which serves REST on loopback alone: what pods
+            elsewhere publish is passed on to it.
     """
 
     def __init__(
         self, root: Path, project: str, *, timings: Timings | None = None,
         pod_env: Mapping[str, str] | None = None, workdir: Path | None = None,
-        buckets: tuple[str, ...] = (),
+        buckets: tuple[str, ...] = (), host: str = LOOPBACK, lustre: Path | None = None,
+        pubsub: str = "",
     ) -> None:  # fmt: skip
         self.root = Path(root).resolve()
         self.root.mkdir(parents=True, exist_ok=True)
         self.faults = Faults()
         self.state = State(self.root, project, timings or Timings(), self.faults)
         self.raylets = Raylets(self.root, pod_env or {}, workdir)
-        self.lustre = Lustre(self.state)
+        self.lustre = Lustre(self.state, lustre)
         self.storage = Storage(self.state)
         self.compute = Compute(self.state)
         self.monitoring = Monitoring(self.state)
         self.gke = Gke(self.state, self._open_cluster)
+        self.pubsub = pubsub
+        self._host = host
         self.endpoints: dict[str, str] = {}
         for bucket in buckets:
             if not (self.root / "buckets" / bucket).exists():
@@ -76,14 +85,14 @@ class Cloud:
             futures.ThreadPoolExecutor(max_workers=16), options=[("grpc.so_reuseport", 0)]
         )
         grpc_server.add_generic_rpc_handlers((self._cluster_manager(), self._metrics()))
-        port = grpc_server.add_insecure_port("127.0.0.1:0")
+        port = grpc_server.add_insecure_port(f"{LOOPBACK}:0")
         grpc_server.start()
         self._servers.append(lambda: _stop_grpc(grpc_server))
-        host, shut = _serve(rest_application(self))
+        host, shut = _serve(rest_application(self), self._host)
         self._servers.append(shut)
         rest = f"http://{host}"
         self.endpoints = {
-            "container": f"127.0.0.1:{port}", "monitoring": f"127.0.0.1:{port}",
+            "container": f"{LOOPBACK}:{port}", "monitoring": f"{LOOPBACK}:{port}",
             "container_rest": rest, "lustre": rest, "storage": rest, "compute": rest,
             "admin": f"{rest}/_local", "metadata": host,
         }  # fmt: skip
@@ -230,8 +239,8 @@ class _Quiet(WSGIRequestHandler):
             super().log(type, message, *args)
 
 
-def _serve(application: Any) -> tuple[str, Callable[[], None]]:
-    server = make_server("127.0.0.1", 0, application, threaded=True, request_handler=_Quiet)
+def _serve(application: Any, host: str = LOOPBACK) -> tuple[str, Callable[[], None]]:
+    server = make_server(host, 0, application, threaded=True, request_handler=_Quiet)
     assert isinstance(server, ThreadedWSGIServer)
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
@@ -241,7 +250,7 @@ def _serve(application: Any) -> tuple[str, Callable[[], None]]:
         server.shutdown()
         server.server_close()
 
-    return f"127.0.0.1:{server.server_port}", shut
+    return f"{host}:{server.server_port}", shut
 
 
 def write_endpoints(cloud: Cloud, path: Path) -> None:
