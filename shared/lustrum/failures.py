@@ -71,7 +71,9 @@ TABLE: Mapping[Failure, Policy] = {
     Failure.USER_OOM: Policy(
         Reaction.RESUME, 1, "lower the batch or sequence length: a process ran out of memory"
     ),
-    Failure.IMAGE_ERROR: Policy(Reaction.STOP, 0, "check that the image exists and can be pulled"),
+    Failure.IMAGE_ERROR: Policy(
+        Reaction.STOP, 0, "check that the image exists, can be pulled and holds Ray"
+    ),
     Failure.LUSTRE_NETWORK: Policy(
         Reaction.STOP, 0, "check the firewall (988), the peering range and the CSI driver's ports"
     ),

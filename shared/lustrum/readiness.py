@@ -6,11 +6,13 @@ believed. An invalid spec never shows in the status, only as a Warning event.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from datetime import datetime
 from typing import Any
 
 from lustrum.failures import Failure, classify_text
+from lustrum.run import shorten
 
 Object = Mapping[str, Any]
 
@@ -33,6 +35,21 @@ _LOST = (
 )
 _GONE = ("nodenotready", "node is not ready", "nodelost", "deletingnode", "removingnode")
 _IMAGE_TROUBLE = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName"})
+# A registry that was away for a moment: the kubelet pulls again, and no pod is to blame.
+_PULL_MAY_PASS = re.compile(
+    r"timed? ?out|time-?out|too ?many ?requests|\b(429|50\d)\b|connection (refused|reset)"
+    r"|unavailable|temporary failure|unexpected eof|no such host",
+    re.IGNORECASE,
+)
+_PULL_NEVER = re.compile(
+    r"manifest unknown|not ?found|does not exist|denied|unauthorized|forbidden|invalid reference"
+    r"|no match for platform",
+    re.IGNORECASE,
+)
+_START_TROUBLE = frozenset(
+    {"CrashLoopBackOff", "RunContainerError", "CreateContainerError", "CreateContainerConfigError"}
+)
+STARTS = 3  # restarts of a head after which waiting is given up; workers run the same image
 
 
 def cluster_is_ready(cluster: Object, workers: int) -> bool:
@@ -103,9 +120,33 @@ def _pod_trouble(pods: Iterable[Object]) -> Iterable[tuple[Failure, str]]:
         name = pod["metadata"]["name"]
         for container in (pod.get("status") or {}).get("containerStatuses") or []:
             waiting = (container.get("state") or {}).get("waiting") or {}
+            message = str(waiting.get("message") or waiting.get("reason"))
             if waiting.get("reason") in _IMAGE_TROUBLE:
-                message = waiting.get("message") or waiting["reason"]
-                yield Failure.IMAGE_ERROR, f"pod {name}: {message}"
+                yield _pull_failure(message), f"pod {name}: {message}"
+            elif waiting.get("reason") in _START_TROUBLE:
+                yield _start_failure(pod, container), f"pod {name}: {_how_it_ended(container)}"
+
+
+def _pull_failure(message: str) -> Failure:
+    passing = _PULL_MAY_PASS.search(message) and not _PULL_NEVER.search(message)
+    return Failure.INFRA_TRANSIENT if passing else Failure.IMAGE_ERROR
+
+
+def _start_failure(pod: Object, container: Object) -> Failure:
+    """A head that never starts shows what is wrong with the image before a GPU is up."""
+    is_head = (pod["metadata"].get("labels") or {}).get("ray.io/node-type") == "head"
+    often = int(container.get("restartCount") or 0) >= STARTS
+    return Failure.IMAGE_ERROR if is_head and often else Failure.INFRA_TRANSIENT
+
+
+def _how_it_ended(container: Object) -> str:
+    waiting = container["state"]["waiting"]
+    ended = (container.get("lastState") or {}).get("terminated") or {}
+    parts = [f"{waiting['reason']} after {container.get('restartCount') or 0} restarts"]
+    if ended:
+        parts.append(f"it ended with {ended.get('reason') or 'Error'}, code {ended['exitCode']}")
+    parts.append(str(ended.get("message") or waiting.get("message") or "").strip())
+    return shorten(": ".join(part for part in parts if part), 300)
 
 
 def _event_trouble(
@@ -121,6 +162,8 @@ def _event_trouble(
             yield Failure.CONFIG, f"KubeRay refuses the RayCluster: {message}"
             continue
         failure = classify_text(f"{reason} {message}")
+        if failure is Failure.IMAGE_ERROR and not _PULL_NEVER.search(message):
+            continue  # the next pull may have gone well: the pod's own state tells
         if failure is not Failure.UNKNOWN:
             yield failure, f"{reason}: {message}"
 

@@ -11,7 +11,13 @@ from lustrum.deployment import next_zone, substitutions
 from lustrum.errors import ServiceError
 from lustrum.failures import Failure
 from lustrum.names import LABEL_RUN
-from lustrum.readiness import cluster_is_ready, lost_nodes, trouble, worker_was_replaced
+from lustrum.readiness import (
+    FATAL,
+    cluster_is_ready,
+    lost_nodes,
+    trouble,
+    worker_was_replaced,
+)
 from lustrum.run import State
 from lustrum.settings import Settings, Slot, read_settings
 
@@ -37,6 +43,17 @@ def event(reason: str, message: str = "", **more: Any) -> dict[str, Any]:
         "lastTimestamp": "2026-01-01T00:00:00Z",
         "involvedObject": {"kind": "Pod", "name": f"{RUN_ID}-worker-1"}, **more,
     }  # fmt: skip
+
+
+def waiting_pod(
+    reason: str, message: str | None, kind: str = "head", restarts: int = 0
+) -> dict[str, Any]:
+    waiting = {"reason": reason} | ({"message": message} if message else {})
+    container = {"state": {"waiting": waiting}, "restartCount": restarts}
+    return {
+        "metadata": {"name": "p", "labels": {"ray.io/node-type": kind}},
+        "status": {"containerStatuses": [container]},
+    }
 
 
 class TestReady:
@@ -87,11 +104,50 @@ class TestTrouble:
         )
         assert found is not None and found[0] is Failure.LUSTRE_NETWORK
 
-    def test_trouble_of_an_image(self) -> None:
-        waiting = {"waiting": {"reason": "ImagePullBackOff", "message": "no such tag"}}
-        pod = {"metadata": {"name": "p"}, "status": {"containerStatuses": [{"state": waiting}]}}
+    @pytest.mark.parametrize(("reason", "message", "failure"), (
+        ("ImagePullBackOff", "no such tag", Failure.IMAGE_ERROR),
+        ("ImagePullBackOff", 'Back-off pulling image "x": ErrImagePull: x: not found',
+         Failure.IMAGE_ERROR),
+        ("ErrImagePull", "failed to authorize: unexpected status: 403 Forbidden",
+         Failure.IMAGE_ERROR),
+        ("InvalidImageName", None, Failure.IMAGE_ERROR),
+        ("ErrImagePull", "dial tcp: lookup nvcr.io: i/o timeout", Failure.INFRA_TRANSIENT),
+        ("ErrImagePull", "unexpected status code 503 Service Unavailable",
+         Failure.INFRA_TRANSIENT),
+        ("ImagePullBackOff", "429 Too Many Requests - toomanyrequests", Failure.INFRA_TRANSIENT),
+    ))  # fmt: skip
+    def test_trouble_of_an_image(self, reason: str, message: str | None, failure: Failure) -> None:
+        found = trouble([waiting_pod(reason, message)], [], RUN_ID, 0)
+        assert found is not None and found[0] is failure and (message or reason) in found[1]
+
+    def test_trouble_a_pull_that_failed_once_and_then_went_well(self) -> None:
+        events = [
+            event("Failed", 'Failed to pull image "nvcr.io/x": i/o timeout'),
+            event("Failed", "Error: ErrImagePull"),
+            event("BackOff", 'Back-off pulling image "nvcr.io/x": ImagePullBackOff'),
+        ]
+        running = {
+            "metadata": {"name": "p"},
+            "status": {"phase": "Running", "containerStatuses": [{"state": {"running": {}}}]},
+        }
+        found = trouble([running], events, RUN_ID, 0)
+        assert found is None or found[0] not in FATAL
+
+    @pytest.mark.parametrize(("kind", "restarts", "fatal"), (
+        ("head", 0, False), ("head", 2, False), ("head", 3, True), ("worker", 9, False),
+    ))  # fmt: skip
+    def test_trouble_of_a_container_that_does_not_start(
+        self, kind: str, restarts: int, fatal: bool
+    ) -> None:
+        pod = waiting_pod("CrashLoopBackOff", "back-off 40s restarting", kind, restarts)
+        ended = {"exitCode": 127, "message": "ray: command not found"}
+        pod["status"]["containerStatuses"][0]["lastState"] = {"terminated": ended}
         found = trouble([pod], [], RUN_ID, 0)
-        assert found is not None and found[0] is Failure.IMAGE_ERROR and "no such tag" in found[1]
+        assert found is not None and (found[0] in FATAL) is fatal
+        assert (
+            f"CrashLoopBackOff after {restarts} restarts: it ended with Error, code 127: ray"
+            in (found[1])
+        )
 
 
 class TestLostNodes:
