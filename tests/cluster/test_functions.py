@@ -52,7 +52,7 @@ def delete(functions: Functions) -> dict[str, Any]:
 
 def all_pods_ready(functions: Functions) -> bool:
     """Every pod is, so that only Ray itself is still asked (and does not answer)."""
-    return "workers are ready" not in apply(functions)["why"]
+    return RAY_ANSWERS_NOTHING in apply(functions)["why"]
 
 
 class TestApplyRayCluster:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from lustrum.errors import ServiceError
 from lustrum.failures import NODE_LOSS
 from lustrum.run import State
 from lustrum.steps import cluster, teardown, training
@@ -73,6 +74,13 @@ class TestTraining:
         def submitted() -> dict[str, Any]:
             return training.submit_ray_job(functions.services("submit-ray-job"), run_id, EXECUTION)
 
+        def resubmitted() -> dict[str, Any] | None:
+            try:
+                return submitted()
+            except ServiceError as error:  # the attempt before is being stopped
+                assert error.retryable
+                return None
+
         def looked(wanted: str) -> bool:
             return bool(training.check_ray_job(check, run_id, EXECUTION)["next"] == wanted)
 
@@ -98,7 +106,7 @@ class TestTraining:
         functions.advance(State.RECOVERING)
         until(applied, "a new worker in its place", 300, 0.5)
         functions.advance(State.TRAINING)
-        second = submitted()
+        second = until(resubmitted, "attempt 1 has ended, attempt 2 begins", 120, 1.0)
         assert second["attempt"] == 2
         assert second["from_step"] >= 2
         until(lambda: looked("stop"), "the end of attempt 2", 240, 1.0)
