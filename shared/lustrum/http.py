@@ -106,7 +106,7 @@ def log(function: str, run_id: str, status: int, reply: Mapping[str, Any]) -> No
     line = {
         "severity": "INFO" if status < 400 else "WARNING" if status < 500 else "ERROR",
         "message": shorten(
-            f"{function} {run_id}: " + json.dumps(reply, default=str, sort_keys=True), 1000
+            f"{function} {run_id or '-'}: " + json.dumps(reply, default=str, sort_keys=True), 1000
         ),
         "function": function,
         "run_id": run_id,

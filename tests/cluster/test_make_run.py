@@ -75,7 +75,7 @@ class TestMakeRun:
         assert "inventory:            empty" in run.stdout
         assert ("no event arrives" in run.stdout) == (not with_events)
         log = REPOSITORY / ".lustrum" / "runs" / last.split()[1] / "stack-logs" / "functions.log"
-        assert (log.read_text().count("react_to_event :") > 20) == with_events
+        assert (log.read_text().count("react_to_event rl-") > 20) == with_events
         for kind in OBJECTS:
             assert api.list(kind, labelSelector=LABEL_RUN) == []
         assert list(lustre.iterdir()) == []

@@ -34,7 +34,7 @@ def handle_push(services: Services, body: bytes) -> Answer:
         event = decode_event(message)
     except MalformedEvent as error:
         return _bury(services, error, body)
-    return react(services, event)
+    return {"run_id": event.run, **react(services, event)}
 
 
 def react(services: Services, event: Event) -> Answer:
