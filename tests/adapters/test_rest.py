@@ -184,9 +184,9 @@ class TestLustre:
             {"instances": [{"name": INSTANCE, "state": "ACTIVE", "labels": {"a": "b"}}],
              "unreachable": ["us-west1-a"]},
         ).list()  # fmt: skip
-        [one] = found.instances
+        [one] = found.items
         assert (one.name, one.zone, one.state) == ("rl-0123456789", "us-east1-b", "ACTIVE")
-        assert found.unreachable == ["us-west1-a"]
+        assert found.missing == ["us-west1-a"]
 
     @pytest.mark.parametrize("status", (400, 404, 409))
     def test_delete_what_is_gone_or_busy_is_fine(self, status: int) -> None:
@@ -249,7 +249,7 @@ class TestCompute:
         }  # fmt: skip
         handler, asked = answers({"items": items, "unreachables": ["zones/x"]}, {})
         found = Compute(rest(handler), SETTINGS).machines("rl-0123456789")
-        assert [(one.name, one.zone, one.gpus, one.cluster) for one in found.machines] == [
+        assert [(one.name, one.zone, one.gpus, one.cluster) for one in found.items] == [
             ("vm", "us-east1-b", 8, "rl-0123456789"), ("bare", "", 0, ""),
         ]  # fmt: skip
         assert found.missing == ["zones/x", "zones/us-east1-c"]

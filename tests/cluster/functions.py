@@ -189,7 +189,7 @@ class Functions:
 
     def _machines(self, run_id: str) -> Any:
         return SimpleNamespace(
-            machines=[SimpleNamespace(name=name, gpus=8) for name in self._gke.nodes_of_pool("a4")]
+            items=[SimpleNamespace(name=name, gpus=8) for name in self._gke.nodes_of_pool("a4")]
         )
 
 

@@ -13,9 +13,10 @@ from typing import Any
 
 from lustrum import names
 from lustrum.adapters.builds import Build, Builds
-from lustrum.adapters.compute import Compute, Machine, Machines
-from lustrum.adapters.gke import ClusterInfo, ClusterListing, Gke
-from lustrum.adapters.lustre import Instance, Listing, Lustre, Transfer
+from lustrum.adapters.compute import Compute, Machine
+from lustrum.adapters.gke import ClusterInfo, Gke
+from lustrum.adapters.google import Listing
+from lustrum.adapters.lustre import Instance, Lustre, Transfer
 from lustrum.adapters.storage import Storage, StoredObject
 from lustrum.errors import NotFound, ServiceError
 from lustrum.failures import Failure
@@ -284,9 +285,9 @@ class FakeGke(Gke):
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
 
-    def list(self) -> ClusterListing:
+    def list(self) -> Listing[ClusterInfo]:
         self._cloud.call("gke", "list")
-        return ClusterListing(
+        return Listing(
             [
                 ClusterInfo(
                     one.name, one.location, one.status, f"{one.name}.gke.test", dict(one.labels),
@@ -326,7 +327,7 @@ class FakeLustre(Lustre):
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
 
-    def list(self) -> Listing:
+    def list(self) -> Listing[Instance]:
         self._cloud.call("lustre", "list")
         return Listing(
             [
@@ -441,7 +442,7 @@ class FakeCompute(Compute):
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
 
-    def machines(self, cluster: str | None = None) -> Machines:
+    def machines(self, cluster: str | None = None) -> Listing[Machine]:
         self._cloud.call("compute", "machines")
         found = list(self._cloud.machines)
         for one in self._cloud.clusters:
@@ -449,7 +450,7 @@ class FakeCompute(Compute):
                 found.append(Machine(f"{one.name}-system", one.location, "RUNNING", one.name, 0))
             for node in one.kubernetes.nodes:
                 found.append(Machine(node, one.location, "RUNNING", one.name, 8))
-        return Machines(
+        return Listing(
             [one for one in found if cluster in (None, one.cluster)],
             list(self._cloud.missing_zones),
         )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from lustrum.adapters.google import Rest, pages
+from lustrum.adapters.google import Listing, Rest, pages
 from lustrum.settings import Settings
 
 
@@ -20,14 +20,6 @@ class Machine:
     gpus: int
 
 
-@dataclass(frozen=True)
-class Machines:
-    """A listing, and the places that did not answer."""
-
-    machines: list[Machine]
-    missing: list[str] = field(default_factory=list)
-
-
 class Compute:
     """The VMs of one project."""
 
@@ -35,7 +27,7 @@ class Compute:
         self._rest = rest
         self._project = settings.project
 
-    def machines(self, cluster: str | None = None) -> Machines:
+    def machines(self, cluster: str | None = None) -> Listing[Machine]:
         """Return the VMs of a cluster, or of every cluster."""
         label = "labels.goog-k8s-cluster-name"
         found = pages(
@@ -52,7 +44,7 @@ class Compute:
                 if (scoped.get("warning") or {}).get("code") == "UNREACHABLE":
                     missing.append(place)
                 machines += [_machine(item) for item in scoped.get("instances", [])]
-        return Machines(machines, missing)
+        return Listing(machines, missing)
 
 
 def _machine(item: dict[str, Any]) -> Machine:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from lustrum.adapters.google import Tokens
+from lustrum.adapters.google import Listing, Tokens
 from lustrum.errors import NotFound, ServiceError
 from lustrum.failures import Failure
 from lustrum.names import LABEL_EXPIRES
@@ -30,14 +30,6 @@ class ClusterInfo:
     fingerprint: str = ""
 
 
-@dataclass(frozen=True)
-class ClusterListing:
-    """A listing, and the zones that did not answer: then absence proves nothing."""
-
-    clusters: list[ClusterInfo]
-    missing: list[str] = field(default_factory=list)
-
-
 class Gke:
     """The clusters of one project."""
 
@@ -45,10 +37,10 @@ class Gke:
         self._project = settings.project
         self._client = _client(settings)
 
-    def list(self) -> ClusterListing:
+    def list(self) -> Listing[ClusterInfo]:
         """Return the clusters of all locations."""
         found = self._call("list_clusters", parent=f"projects/{self._project}/locations/-")
-        return ClusterListing(
+        return Listing(
             [_info(item) for item in found.clusters], [str(zone) for zone in found.missing_zones]
         )
 
@@ -57,7 +49,7 @@ class Gke:
         answer.
         """
         listing = self.list()
-        for cluster in listing.clusters:
+        for cluster in listing.items:
             if cluster.name == name:
                 return cluster
         if listing.missing:

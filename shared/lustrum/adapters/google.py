@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, Generic, TypeVar
 
 import httpx
 
@@ -19,6 +20,7 @@ SCOPES = (
     "https://www.googleapis.com/auth/cloud-platform",
     "https://www.googleapis.com/auth/userinfo.email",
 )
+T = TypeVar("T")
 _HOSTS = {
     "lustre": "https://lustre.googleapis.com",
     "cloudbuild": "https://cloudbuild.googleapis.com",
@@ -26,6 +28,14 @@ _HOSTS = {
     "compute": "https://compute.googleapis.com",
     "executions": "https://workflowexecutions.googleapis.com",
 }
+
+
+@dataclass(frozen=True)
+class Listing(Generic[T]):
+    """A listing, and the places that did not answer: then absence proves nothing."""
+
+    items: list[T]
+    missing: list[str] = field(default_factory=list)
 
 
 class Tokens:

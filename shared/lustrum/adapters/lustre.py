@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from lustrum.adapters.google import Rest, pages
+from lustrum.adapters.google import Listing, Rest, pages
 from lustrum.errors import NotFound, ServiceError
 from lustrum.names import LABEL_EXPIRES, LABEL_RUN
 from lustrum.settings import Settings
@@ -36,14 +36,6 @@ class Transfer:
     bytes: int = 0
 
 
-@dataclass(frozen=True)
-class Listing:
-    """A listing, and the places that did not answer: then absence proves nothing."""
-
-    instances: list[Instance]
-    unreachable: list[str] = field(default_factory=list)
-
-
 class Lustre:
     """The Lustre instances of one project."""
 
@@ -51,7 +43,7 @@ class Lustre:
         self._rest = rest
         self._project = f"projects/{settings.project}"
 
-    def list(self) -> Listing:
+    def list(self) -> Listing[Instance]:
         """Return the instances of all locations."""
         found = pages(self._rest, "lustre", f"/v1/{self._project}/locations/-/instances", {})
         return Listing(

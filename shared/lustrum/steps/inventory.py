@@ -5,10 +5,12 @@ Judged by what the cloud lists, never by an exit code; a partial answer means un
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from lustrum.adapters.gke import ClusterInfo
+from lustrum.adapters.google import Listing
 from lustrum.adapters.lustre import Instance
 from lustrum.errors import ServiceError
 from lustrum.names import LABEL_RUN
@@ -16,6 +18,7 @@ from lustrum.run import Run, check_owned, end_usage, shorten
 from lustrum.services import Services
 
 Answer = dict[str, Any]
+T = TypeVar("T")
 
 
 @dataclass
@@ -48,20 +51,10 @@ class Inventory:
 def look_around(services: Services, run_id: str) -> Inventory:
     """List what exists of a run in all locations: clusters, instances, live builds, machines."""
     found = Inventory()
-    try:
-        clusters = services.gke.list()
-        found.clusters = [one for one in clusters.clusters if _is_of(one.name, one.labels, run_id)]
-        found.unknown += [f"clusters in {place}" for place in clusters.missing]
-    except ServiceError as error:
-        found.unknown.append(f"clusters: {error}")
-    try:
-        instances = services.lustre.list()
-        found.instances = [
-            one for one in instances.instances if _is_of(one.name, one.labels, run_id)
-        ]
-        found.unknown += [f"Lustre in {place}" for place in instances.unreachable]
-    except ServiceError as error:
-        found.unknown.append(f"Lustre: {error}")
+    clusters = seen("clusters", services.gke.list, found.unknown)
+    found.clusters = [one for one in clusters if _is_of(one.name, one.labels, run_id)]
+    instances = seen("Lustre", services.lustre.list, found.unknown)
+    found.instances = [one for one in instances if _is_of(one.name, one.labels, run_id)]
     try:
         for build in services.builds.tagged(run_id):
             if build.is_live:
@@ -70,13 +63,20 @@ def look_around(services: Services, run_id: str) -> Inventory:
                     found.deploys.append(build.build_id)
     except ServiceError as error:
         found.unknown.append(f"builds: {error}")
-    try:
-        machines = services.compute.machines(run_id)
-        found.machines = [f"{one.name} in {one.zone}" for one in machines.machines]
-        found.unknown += [f"machines in {place}" for place in machines.missing]
-    except ServiceError as error:
-        found.unknown.append(f"machines: {error}")
+    machines = seen("machines", lambda: services.compute.machines(run_id), found.unknown)
+    found.machines = [f"{one.name} in {one.zone}" for one in machines]
     return found
+
+
+def seen(kind: str, look: Callable[[], Listing[T]], unknown: list[str]) -> list[T]:
+    """Return what a listing holds; what could not be seen is added to ``unknown``."""
+    try:
+        listing = look()
+    except ServiceError as error:
+        unknown.append(f"{kind}: {error}")
+        return []
+    unknown += [f"{kind} in {place}" for place in listing.missing]
+    return listing.items
 
 
 def take_inventory(services: Services, run_id: str, execution: str, sweep: bool) -> Answer:

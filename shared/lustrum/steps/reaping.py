@@ -16,7 +16,7 @@ from lustrum.names import LABEL_EXPIRES, LABEL_OWNER, LABEL_RUN
 from lustrum.run import Run, State, conclude, shorten
 from lustrum.services import Services
 from lustrum.steps.closing import close
-from lustrum.steps.inventory import delete_left, look_around
+from lustrum.steps.inventory import delete_left, look_around, seen
 from lustrum.steps.once import once
 from lustrum.steps.requests import relabel
 
@@ -57,11 +57,11 @@ def reap_runs(services: Services) -> Answer:
     """
     problems: list[str] = []
     acted: list[str] = []
-    seen, strangers = _look(services, problems)
+    sightings, strangers = _look(services, problems)
     runs = _runs(services, problems)
-    for run_id in sorted({*seen, *runs}):
+    for run_id in sorted({*sightings, *runs}):
         try:
-            act = _reap_one(services, run_id, runs.get(run_id), seen.get(run_id))
+            act = _reap_one(services, run_id, runs.get(run_id), sightings.get(run_id))
         except Exception as error:  # one run's trouble must not save the others from the sweep
             problems.append(f"{run_id}: {shorten(f'{type(error).__name__}: {error}', 300)}")
             continue
@@ -88,7 +88,7 @@ def _tell_stranger(services: Services, thing: str, problems: list[str]) -> None:
 
 def _look(services: Services, problems: list[str]) -> tuple[dict[str, Sighting], list[str]]:
     """Return what is seen by run, and what belongs to no run."""
-    seen: dict[str, Sighting] = {}
+    runs: dict[str, Sighting] = {}
     strangers: list[str] = []
 
     def note(kind: str, name: str, labels: Any) -> None:
@@ -97,37 +97,24 @@ def _look(services: Services, problems: list[str]) -> tuple[dict[str, Sighting],
             if kind == "Lustre" or run_id is not None:
                 strangers.append(f"{kind} {name}")
             return
-        sighting = seen.setdefault(run_id, Sighting())
+        sighting = runs.setdefault(run_id, Sighting())
         sighting.things.append(f"{kind} {name}")
         expires = _number(labels.get(LABEL_EXPIRES))
         if expires is not None:
             sighting.expires = max(expires, sighting.expires or 0)
 
-    try:
-        clusters = services.gke.list()
-        problems += [f"clusters in {place} could not be seen" for place in clusters.missing]
-        for cluster in clusters.clusters:
-            note("cluster", cluster.name, cluster.labels)
-    except ServiceError as error:
-        problems.append(f"clusters could not be seen: {error}")
-    try:
-        instances = services.lustre.list()
-        problems += [f"Lustre in {place} could not be seen" for place in instances.unreachable]
-        for instance in instances.instances:
-            note("Lustre", instance.name, instance.labels)
-    except ServiceError as error:
-        problems.append(f"Lustre could not be seen: {error}")
-    try:
-        machines = services.compute.machines()
-        problems += [f"machines in {place} could not be seen" for place in machines.missing]
-        for machine in machines.machines:
-            if machine.gpus and not names.is_run_id(machine.cluster):
-                strangers.append(f"VM {machine.name} with {machine.gpus} GPUs in {machine.zone}")
-            elif names.is_run_id(machine.cluster):
-                seen.setdefault(machine.cluster, Sighting()).things.append(f"VM {machine.name}")
-    except ServiceError as error:
-        problems.append(f"machines could not be seen: {error}")
-    return seen, strangers
+    unknown: list[str] = []
+    for cluster in seen("clusters", services.gke.list, unknown):
+        note("cluster", cluster.name, cluster.labels)
+    for instance in seen("Lustre", services.lustre.list, unknown):
+        note("Lustre", instance.name, instance.labels)
+    for machine in seen("machines", services.compute.machines, unknown):
+        if machine.gpus and not names.is_run_id(machine.cluster):
+            strangers.append(f"VM {machine.name} with {machine.gpus} GPUs in {machine.zone}")
+        elif names.is_run_id(machine.cluster):
+            runs.setdefault(machine.cluster, Sighting()).things.append(f"VM {machine.name}")
+    problems += [f"could not be seen: {one}" for one in unknown]
+    return runs, strangers
 
 
 def _runs(services: Services, problems: list[str]) -> dict[str, Run]:

@@ -160,10 +160,10 @@ def extend(services: Services, request: ExtendRequest, event_id: str) -> Answer:
 
 def relabel(services: Services, run: Run) -> None:
     """Bring a run's expiry onto its cluster and instance; the reaper repeats what fails here."""
-    for cluster in services.gke.list().clusters:
+    for cluster in services.gke.list().items:
         if cluster.name == run.run_id:
             services.gke.relabel(cluster, run.hard_deadline_at)
-    for instance in services.lustre.list().instances:
+    for instance in services.lustre.list().items:
         if instance.name == run.run_id:
             services.lustre.relabel(instance.zone, instance.name, run.hard_deadline_at)
 

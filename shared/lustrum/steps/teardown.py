@@ -73,7 +73,7 @@ def release_accelerators(services: Services, run_id: str, execution: str) -> Ans
         services.gke.delete_pool(cluster, names.GPU_POOL)
     with suppress(NotFound, ServiceError):  # the pool goes anyway
         _no_workers(services.kubernetes(run_id), run)
-    left = [one.name for one in services.compute.machines(run_id).machines if one.gpus]
+    left = [one.name for one in services.compute.machines(run_id).items if one.gpus]
     if not left and names.GPU_POOL not in services.gke.find(run_id).pools:
         _end(services, run_id, "accelerators")
         return {"released": True, "left": []}
@@ -325,7 +325,7 @@ def _file_system_is_gone(services: Services, run_id: str) -> bool:
     operation's.
     """
     found = services.lustre.list()
-    return not found.unreachable and all(one.name != run_id for one in found.instances)
+    return not found.missing and all(one.name != run_id for one in found.items)
 
 
 def _store(services: Services, run: Run, export: Export) -> None:
