@@ -10,7 +10,7 @@ locals {
     }
     advance_run = {
       memory = "512Mi"
-      rights = concat(local.execute, ["cloudbuild.builds.get", "cloudbuild.builds.list"])
+      rights = concat(local.execute, local.look_ahead, ["cloudbuild.builds.get", "cloudbuild.builds.list"])
     }
     apply_ray_cluster = {
       memory = "512Mi"
@@ -78,6 +78,13 @@ locals {
 
   # Lustre copies, the function only starts it and looks.
   transfer = ["lustre.instances.get", "lustre.operations.get", "lustre.operations.list"]
+
+  # What a run stands on: zones, and whether Lustre may write the export bucket. Reads policies alone.
+  look_ahead = [
+    "compute.machineTypes.list", "lustre.locations.list",
+    "resourcemanager.projects.get", "resourcemanager.projects.getIamPolicy",
+    "storage.buckets.get", "storage.buckets.getIamPolicy",
+  ]
 
   # A new expiry onto cluster and instance.
   relabel = [

@@ -77,6 +77,7 @@ locals {
   # bucket/function -> role on that bucket. Lustre itself writes the checkpoints (below); the
   # functions only list them.
   bucket_rights = {
+    "exports/advance_run"        = "roles/storage.objectViewer" # looks for resume_from
     "exports/export_checkpoints" = "roles/storage.objectViewer"
     "exports/stage_data"         = "roles/storage.objectViewer"
     "reports/close_run"          = "roles/storage.objectUser"

@@ -62,6 +62,10 @@ SECRETS = {
     "lustrum-hf-token": "gated models cannot be fetched",
     "lustrum-wandb-api-key": "W&B stays off",
 }
+# Roles with which Managed Lustre can write a bucket.
+LUSTRE_WRITERS = frozenset(
+    {"roles/storage.objectUser", "roles/storage.objectAdmin", "roles/storage.admin"}
+)
 WORKFLOWS = ("rl-run", "teardown")
 NETWORK, PEERING = "lustrum", "servicenetworking-googleapis-com"
 # What one run takes of a region beside its accelerators: metric -> (amount, what for). The system
@@ -72,3 +76,8 @@ REGION_QUOTAS: Mapping[str, tuple[float, str]] = {
     # NAT takes its addresses as it needs them; nothing reserves a static one
     "IN_USE_ADDRESSES": (1, "for NAT (no static address is needed)"),
 }
+
+
+def lustre_agent(number: str) -> str:
+    """Return the member that Managed Lustre of a project (its number) reads and writes as."""
+    return f"serviceAccount:service-{number}@gcp-sa-lustre.iam.gserviceaccount.com"

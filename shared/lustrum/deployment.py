@@ -55,8 +55,8 @@ def slot_variables(slot: Slot) -> dict[str, str]:
 
 
 def next_zone(run: Run, slots: tuple[Slot, ...]) -> str | None:
-    """Return the next zone to try: not tried, its region not closed, and with a network; None
-    if none is left.
+    """Return the next zone to try: not tried, fit, its region not closed, and with a network;
+    None if none is left.
     """
     regions = {slot.region for slot in slots}
     return next(
@@ -64,6 +64,7 @@ def next_zone(run: Run, slots: tuple[Slot, ...]) -> str | None:
             zone
             for zone in run.plan.zones
             if zone not in run.zones_tried
+            and zone not in (run.unfit or {})
             and names.region_of(zone) in regions
             and names.region_of(zone) not in run.regions_closed
         ),

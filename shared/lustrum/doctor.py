@@ -17,6 +17,7 @@ from rich.text import Text
 from lustrum import names
 from lustrum.control_plane import (
     INVOKERS,
+    LUSTRE_WRITERS,
     NETWORK,
     PEERING,
     REGION_QUOTAS,
@@ -24,6 +25,7 @@ from lustrum.control_plane import (
     SECRETS,
     SERVICES,
     WORKFLOWS,
+    lustre_agent,
 )
 from lustrum.errors import NotFound, ServiceError
 from lustrum.failures import Failure
@@ -31,9 +33,6 @@ from lustrum.plan import RunPlan
 from lustrum.probes import Probes, Quota
 
 TERRAFORM = "terraform -chdir=infra/terraform apply"
-LUSTRE_WRITERS = frozenset(
-    {"roles/storage.objectUser", "roles/storage.objectAdmin", "roles/storage.admin"}
-)
 PUBLIC = frozenset({"allUsers", "allAuthenticatedUsers"})
 
 
@@ -244,7 +243,7 @@ def _invokers(o: Options) -> Iterator[Finding]:
 def _lustre_agent(o: Options) -> Iterator[Finding]:
     """Without this an export fails after the training it should have saved."""
     bucket = o.plan.export_to.removeprefix("gs://").split("/", 1)[0]
-    agent = f"serviceAccount:service-{o.probes.number()}@gcp-sa-lustre.iam.gserviceaccount.com"
+    agent = lustre_agent(o.probes.number())
     held = {role for role, member in o.probes.bucket_bindings(bucket) if member == agent}
     yield _judge(
         "export",

@@ -201,6 +201,7 @@ class Run(BaseModel):
     placement: Placement | None = None
     zone_attempts: int = 0
     zones_tried: list[str] = Field(default_factory=list)
+    unfit: dict[str, str] | None = None  # zone -> why it cannot hold the run; None: not looked yet
     regions_closed: list[str] = Field(default_factory=list)
     wandb: bool = False  # a Weights & Biases key was mounted
     attempt: int = 0

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from lustrum.adapters.ledger import Ledger
     from lustrum.adapters.lustre import Lustre
     from lustrum.adapters.monitoring import Monitoring
+    from lustrum.adapters.project import Project
     from lustrum.adapters.pubsub import Publisher
     from lustrum.adapters.ray_jobs import RayJobs
     from lustrum.adapters.storage import Storage
@@ -117,6 +118,13 @@ class Services:
         from lustrum.adapters.monitoring import Monitoring
 
         return Monitoring(self.settings)
+
+    @cached_property
+    def project(self) -> Project:
+        """What the project says of itself."""
+        from lustrum.adapters.project import Project, asker
+
+        return Project(self.settings.project, asker(self.rest))
 
     def kubernetes(self, run_id: str) -> Kubernetes:
         """Return the Kubernetes API of a run's cluster. Raises NotFound when there is no

@@ -17,7 +17,9 @@ from lustrum.adapters.compute import Compute, Machine
 from lustrum.adapters.gke import ClusterInfo, Gke
 from lustrum.adapters.google import Listing
 from lustrum.adapters.lustre import Instance, Lustre, Transfer
+from lustrum.adapters.project import Project
 from lustrum.adapters.storage import Storage, StoredObject
+from lustrum.control_plane import lustre_agent
 from lustrum.errors import NotFound, ServiceError
 from lustrum.failures import Failure
 
@@ -454,6 +456,40 @@ class FakeCompute(Compute):
             [one for one in found if cluster in (None, one.cluster)],
             list(self._cloud.missing_zones),
         )
+
+
+class FakeProject(Project):
+    """What a project says of itself: all is well, unless a test says otherwise."""
+
+    def __init__(self, cloud: Cloud) -> None:
+        self._cloud = cloud
+        self.machines: set[str] = set()  # zones that offer any machine; none said: unknown
+        self.lustre: set[str] = set()
+        self.on_bucket = {("roles/storage.objectUser", lustre_agent("1"))}
+        self.on_project: set[tuple[str, str]] = set()
+        self.owner = "1"
+
+    def number(self) -> str:
+        return "1"
+
+    def machine_zones(self, machine: str) -> set[str]:
+        self._cloud.call("project", "machine_zones")
+        return self.machines
+
+    def lustre_zones(self) -> set[str]:
+        self._cloud.call("project", "lustre_zones")
+        return self.lustre
+
+    def bucket_bindings(self, bucket: str) -> set[tuple[str, str]]:
+        self._cloud.call("project", "bucket_bindings")
+        return self.on_bucket
+
+    def bucket_owner(self, bucket: str) -> str:
+        return self.owner
+
+    def project_bindings(self) -> set[tuple[str, str]]:
+        self._cloud.call("project", "project_bindings")
+        return self.on_project
 
 
 class FakeStorage(Storage):

@@ -17,6 +17,7 @@ from tests.support.cloud import (
     FakeCompute,
     FakeGke,
     FakeLustre,
+    FakeProject,
     FakeStorage,
 )
 from tests.support.executions import FakeWorkflows
@@ -72,6 +73,7 @@ class FakeServices(Services):
         self.gke = FakeGke(self.cloud)
         self.lustre = FakeLustre(self.cloud)
         self.compute = FakeCompute(self.cloud)
+        self.project = FakeProject(self.cloud)
         self.storage = FakeStorage(self.cloud)
 
     def now(self) -> float:

@@ -29,6 +29,18 @@ class Compute:
             ],
         }  # fmt: skip
 
+    def machine_types(self, expression: str) -> dict[str, Any]:
+        """Return the zones that offer a machine type: all, unless a fault names them."""
+        name = expression.removeprefix("name=")
+        offered = self._state.faults.value("compute.machine_zones")
+        items = {
+            f"zones/{zone}": {"machineTypes": [{"name": name}]}
+            if offered is None or zone in offered
+            else {"warning": {"code": "NO_RESULTS_ON_PAGE"}}
+            for zone in ZONES
+        }
+        return {"kind": "compute#machineTypeAggregatedList", "items": items}
+
     def aggregated(self, expression: str) -> dict[str, Any]:
         """Return VMs by zone; `filter` knows `labels.KEY=VALUE` and `labels.KEY:*`.
 

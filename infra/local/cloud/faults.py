@@ -22,7 +22,8 @@ kubernetes.<verb>.<plural> (get, list, create, apply, patch, update, delete), ku
 Values: gke.missing_zones, lustre.unreachable, compute.unreachable (lists of zones);
 compute.stockout.<pool> (text: no node comes); kubernetes.image (text: the image cannot be pulled);
 kubernetes.mount (text: FailedMount); kubernetes.operator (any: the CRD does not appear);
-kubernetes.token (any: every token is refused with 401); lustre.failed_objects (number).
+kubernetes.token (any: every token is refused with 401); lustre.failed_objects (number);
+compute.machine_zones, lustre.locations (zones that offer it); storage.policy (bindings).
 """
 
 from __future__ import annotations

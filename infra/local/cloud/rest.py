@@ -10,6 +10,7 @@ import httpx
 from flask import Blueprint, Flask, Response, jsonify, request, send_file
 from werkzeug.exceptions import HTTPException
 
+from infra.local.cloud.compute import ZONES
 from infra.local.cloud.gke_messages import from_json, to_json
 from infra.local.cloud.state import Problem, unique
 from infra.local.cloud.storage import multipart
@@ -104,6 +105,13 @@ def _gke(app: Blueprint, cloud: Cloud) -> None:
 def _lustre(app: Blueprint, cloud: Cloud) -> None:
     base = "/v1/projects/<project>/locations/<location>/instances"
 
+    @app.get("/v1/projects/<project>/locations")
+    def locations(project: str) -> Answer:
+        cloud.state.check_project(project)
+        offered = cloud.state.faults.value("lustre.locations")
+        found = [{"locationId": zone} for zone in (ZONES if offered is None else offered)]
+        return jsonify({"locations": found})
+
     def name(project: str, location: str, instance: str) -> str:
         cloud.state.check_project(project)
         return f"projects/{cloud.state.project}/locations/{location}/instances/{instance}"
@@ -158,6 +166,10 @@ def _storage(app: Blueprint, cloud: Cloud) -> None:
     def bucket(bucket: str) -> Answer:
         return jsonify(storage.bucket(bucket))
 
+    @app.get("/storage/v1/b/<bucket>/iam")
+    def policy(bucket: str) -> Answer:
+        return jsonify(storage.policy(bucket))
+
     @app.get("/storage/v1/b/<bucket>/o")
     def listing(bucket: str) -> Answer:
         return jsonify(storage.objects(bucket, request.args))
@@ -203,10 +215,27 @@ def _compute(app: Blueprint, cloud: Cloud) -> None:
         cloud.state.check_project(project)
         return jsonify(cloud.compute.aggregated(request.args.get("filter", "")))
 
+    @app.get("/compute/v1/projects/<project>/aggregated/machineTypes")
+    def machine_types(project: str) -> Answer:
+        cloud.state.check_project(project)
+        return jsonify(cloud.compute.machine_types(request.args.get("filter", "")))
+
     @app.get("/compute/v1/projects/<project>/zones")
     def zones(project: str) -> Answer:
         cloud.state.check_project(project)
         return jsonify(cloud.compute.zones())
+
+
+def _resource_manager(app: Blueprint, cloud: Cloud) -> None:
+    @app.get("/v1/projects/<project>")
+    def project(project: str) -> Answer:
+        cloud.state.check_project(project)
+        return jsonify({"projectId": cloud.state.project, "projectNumber": cloud.state.number})
+
+    @app.post("/v1/projects/<project>:getIamPolicy")
+    def policy(project: str) -> Answer:
+        cloud.state.check_project(project)
+        return jsonify({"version": 3, "bindings": []})
 
 
 def _pubsub(app: Blueprint, cloud: Cloud) -> None:
@@ -300,6 +329,7 @@ _PARTS = {
     "lustre": _lustre,
     "storage": _storage,
     "compute": _compute,
+    "resource_manager": _resource_manager,
     "pubsub": _pubsub,
     "metadata": _metadata,
     "local": _local,

@@ -94,6 +94,7 @@ class Cloud:
         self.endpoints = {
             "container": f"{LOOPBACK}:{port}", "monitoring": f"{LOOPBACK}:{port}",
             "container_rest": rest, "lustre": rest, "storage": rest, "compute": rest,
+            "cloudresourcemanager": rest,
             "admin": f"{rest}/_local", "metadata": host,
         }  # fmt: skip
         self._controller.start()

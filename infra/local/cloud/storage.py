@@ -38,7 +38,17 @@ class Storage:
     def bucket(self, name: str) -> dict[str, Any]:
         """Return one bucket."""
         self._folder(name)
-        return _bucket(name)
+        return {**_bucket(name), "projectNumber": self._state.number}
+
+    def policy(self, name: str) -> dict[str, Any]:
+        """Return who may do what with a bucket: Managed Lustre's agent writes, unless a fault
+        says otherwise.
+        """
+        self._folder(name)
+        agent = f"service-{self._state.number}@gcp-sa-lustre.iam.gserviceaccount.com"
+        usual = [{"role": "roles/storage.objectUser", "members": [f"serviceAccount:{agent}"]}]
+        found = self._state.faults.value("storage.policy")
+        return {"kind": "storage#policy", "bindings": usual if found is None else found}
 
     def create_bucket(self, name: str) -> dict[str, Any]:
         """Make a bucket."""

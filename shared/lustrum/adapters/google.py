@@ -27,6 +27,7 @@ _HOSTS = {
     "storage": "https://storage.googleapis.com",
     "compute": "https://compute.googleapis.com",
     "executions": "https://workflowexecutions.googleapis.com",
+    "cloudresourcemanager": "https://cloudresourcemanager.googleapis.com",
 }
 
 
@@ -123,7 +124,7 @@ class Rest:
         params: Mapping[str, str] | None = None,
     ) -> bytes:
         """The same, with bytes; ``path`` may also be a whole URL."""
-        url = path if path.startswith("http") else self._bases[service].rstrip("/") + path
+        url = self._url(service, path)
         for fresh in (False, True):
             headers = {"Authorization": f"Bearer {self._tokens.get(fresh=fresh)}"}
             if content is not None:
@@ -143,6 +144,14 @@ class Rest:
         if not answer.is_success:
             raise from_status(service, answer.status_code, answer.text)
         return answer.content
+
+    def _url(self, service: str, path: str) -> str:
+        if not path.startswith("http"):
+            return self._bases[service].rstrip("/") + path
+        for name, host in _HOSTS.items():  # which a local run has elsewhere
+            if path.startswith(host + "/"):
+                return self._bases[name].rstrip("/") + path.removeprefix(host)
+        return path
 
 
 def pages(rest: Rest, service: str, path: str, params: Mapping[str, str]) -> list[dict[str, Any]]:

@@ -128,6 +128,11 @@ class Project:
         url = f"https://storage.googleapis.com/storage/v1/b/{quote(bucket, safe='')}/iam"
         return _bindings(self._ask("GET", f"{url}?optionsRequestedPolicyVersion=3", None))
 
+    def bucket_owner(self, bucket: str) -> str:
+        """Return the number of the project that a bucket belongs to."""
+        url = f"https://storage.googleapis.com/storage/v1/b/{quote(bucket, safe='')}"
+        return str(self._ask("GET", f"{url}?fields=projectNumber", None).get("projectNumber", ""))
+
     def topic_bindings(self, topic: str) -> Bindings:
         """Return who holds which role on a topic."""
         return _bindings(self._ask("GET", f"{self._topic(topic)}:getIamPolicy", None))

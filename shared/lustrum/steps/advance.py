@@ -6,14 +6,13 @@ Failures come here to be classified, so that the policy is in one table and not 
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NoReturn
 
 from lustrum import names
 from lustrum.deployment import next_zone, substitutions
 from lustrum.errors import ServiceError
-from lustrum.failures import TABLE, Failure, Reaction, classify_text, named, reaction
+from lustrum.failures import TABLE, Failure, Reaction, named, reaction
 from lustrum.run import (
     Placement,
     Refused,
@@ -27,7 +26,8 @@ from lustrum.run import (
     start_usage,
 )
 from lustrum.services import Services
-from lustrum.steps.builds import build_failure
+from lustrum.steps.preflight import look_ahead
+from lustrum.steps.trouble import classify, text_of
 
 LEASE = 1800.0  # seconds a teardown owns the run without a sign of life
 QUEUE_POLL = 30.0  # seconds between looks for a free network slot
@@ -84,9 +84,11 @@ def _place(services: Services, call: Mapping[str, Any]) -> Answer:
     check_live(run, call.get("execution"), now)
     if run.state == State.PROVISIONING and run.placement is not None:  # the last answer was lost
         return {"placed": True, **_deploy(services, run)}
+    if run.unfit is None:
+        run = _preflight(services, run)
     zone = next_zone(run, services.settings.slots)
     if zone is None:
-        return _out_of_zones(services, run)
+        _out_of_zones(services, run)
     region = names.region_of(zone)
     slot = services.ledger.lease_slot(
         [one.name for one in services.settings.slots if one.region == region], run_id
@@ -121,9 +123,24 @@ def _place(services: Services, call: Mapping[str, Any]) -> Answer:
             (one.at for one in reversed(run.history) if one.state == State.QUEUED), now
         )
         if waited >= run.plan.capacity_wait_minutes * 60:
-            return _give_up(services, run, Failure.QUOTA, f"no network slot of {region} came free")
+            _give_up(services, run, Failure.QUOTA, f"no network slot of {region} came free")
         return {"placed": False, "wait": QUEUE_POLL}
     return {"placed": True, **_deploy(services, run)}
+
+
+def _preflight(services: Services, run: Run) -> Run:
+    """Before anything costs: end a run that could not end well, leave out zones that cannot hold
+    it.
+    """
+    ground = look_ahead(services, run.plan)
+    if ground.failure is not None:
+        _give_up(services, run, ground.failure, ground.why)
+
+    def edit(one: Run) -> Run:
+        one.unfit = ground.unfit
+        return one
+
+    return services.ledger.change(run.run_id, edit)
 
 
 def _deploy(services: Services, run: Run) -> Answer:
@@ -134,15 +151,17 @@ def _deploy(services: Services, run: Run) -> Answer:
     }
 
 
-def _out_of_zones(services: Services, run: Run) -> Answer:
+def _out_of_zones(services: Services, run: Run) -> NoReturn:
     last = run.mishaps[-1] if run.mishaps else None
     failure = last.failure if last else Failure.CONFIG
     why = last.sentence if last else "no zone of the request has a network slot (LUSTRUM_SLOTS)"
+    if run.unfit:
+        why = "; ".join([*([why] if last else []), *run.unfit.values()])
     tried = ", ".join(run.zones_tried) or "none"
-    return _give_up(services, run, failure, f"no zone is left (tried: {tried}): {why}")
+    _give_up(services, run, failure, f"no zone is left (tried: {tried}): {why}")
 
 
-def _give_up(services: Services, run: Run, failure: Failure, why: str) -> Answer:
+def _give_up(services: Services, run: Run, failure: Failure, why: str) -> NoReturn:
     services.ledger.change(run.run_id, lambda one: conclude(one, failure, why))
     raise Refused("stopped", why)
 
@@ -163,7 +182,7 @@ def _failed(services: Services, call: Mapping[str, Any]) -> Answer:
     """Classify what went wrong and say what follows: retry, next_zone, resume or stop."""
     now = services.now()
     run = services.ledger.load(str(call["run_id"]))
-    failure, sentence = _classify(services, run, call)
+    failure, sentence = classify(services, run, call)
 
     def edit(run: Run) -> Answer:
         check_live(run, call.get("execution"), now)
@@ -208,38 +227,6 @@ def _state(call: Mapping[str, Any]) -> State:
         raise ServiceError(
             Failure.CONFIG, f"state: {call.get('state')!r}; must be one of {', '.join(State)}"
         ) from None
-
-
-def _classify(services: Services, run: Run, call: Mapping[str, Any]) -> tuple[Failure, str]:
-    given = named(call.get("failure"))
-    if given is not None:
-        return given, str(call.get("why") or given)
-    if call.get("build"):
-        return build_failure(services, run, str(call.get("why") or ""))
-    error = call.get("error")
-    text = _text(error) or str(call.get("why") or "")
-    inner = _named(error)
-    if inner is not None:
-        return inner, text
-    return classify_text(text), text or "something failed without a word"
-
-
-def _named(error: Any) -> Failure | None:
-    """The class in the body of one of our own functions' errors."""
-    body = error.get("body") if isinstance(error, Mapping) else None
-    inner = body.get("error") if isinstance(body, Mapping) else None
-    return named(inner.get("class")) if isinstance(inner, Mapping) else None
-
-
-def _text(error: Any) -> str:
-    if isinstance(error, Mapping):
-        body = error.get("body")
-        inner = body.get("error") if isinstance(body, Mapping) else None
-        if isinstance(inner, Mapping) and inner.get("message"):
-            return str(inner["message"])
-        parts = [str(error.get(key)) for key in ("message", "code") if error.get(key) is not None]
-        return " ".join(parts) or json.dumps(error)[:500]
-    return "" if error is None else str(error)
 
 
 def _hand_over(services: Services, call: Mapping[str, Any]) -> Answer:
@@ -324,7 +311,7 @@ def _teardown_step(services: Services, call: Mapping[str, Any]) -> Answer:
             raise Refused("lost", f"the teardown of {run.run_id} was taken over")
         run.teardown.lease_until = now + LEASE
         if call.get("problem") is not None:
-            text = f"{call.get('at', run.state)}: {_text(call['problem'])}"[:300]
+            text = f"{call.get('at', run.state)}: {text_of(call['problem'])}"[:300]
             if text not in run.teardown.problems:
                 run.teardown.problems = [*run.teardown.problems[-50:], text]
         if call.get("state"):

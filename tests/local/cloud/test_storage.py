@@ -7,6 +7,11 @@ import json
 import httpx
 import pytest
 from google.cloud import container_v1
+from lustrum.adapters.google import Rest, Tokens
+from lustrum.adapters.project import Project, asker
+from lustrum.control_plane import lustre_agent
+from lustrum.errors import NotFound
+from lustrum.settings import Settings
 
 from infra.local.cloud import Cloud
 from tests.local.cloud.support import PROJECT, RUN, make_cluster
@@ -120,3 +125,27 @@ class TestFaults:
         lines = (cloud.root / "logs/cloud.log").read_text().splitlines()
         assert next(line for line in lines if "gs://exports/a" in line).endswith("1 B")
         assert sum("gs://exports/a" in line for line in lines) == 1
+
+
+class TestPolicy:
+    """What a run looks at before it begins, by the adapter that asks."""
+
+    def test_ground_is_good_unless_a_fault_says_otherwise(self, cloud: Cloud) -> None:
+        settings = Settings(project=PROJECT, region="us-east1", endpoints=cloud.endpoints)
+        project = Project(PROJECT, asker(Rest(settings, Tokens(settings))))
+        agent = lustre_agent(project.number())
+        assert project.bucket_bindings("exports") == {("roles/storage.objectUser", agent)}
+        assert project.bucket_owner("exports") == project.number()
+        assert project.project_bindings() == set()
+        assert "us-east1-b" in project.machine_zones("a4-highgpu-8g") & project.lustre_zones()
+        for operation, value in (
+            ("storage.policy", []),
+            ("lustre.locations", ["us-west2-c"]),
+            ("compute.machine_zones", ["us-east1-c"]),
+        ):
+            cloud.faults.add({"operation": operation, "value": value})
+        assert project.bucket_bindings("exports") == set()
+        assert project.lustre_zones() == {"us-west2-c"}
+        assert project.machine_zones("a4-highgpu-8g") == {"us-east1-c"}
+        with pytest.raises(NotFound):
+            project.bucket_bindings("none")

@@ -1,0 +1,114 @@
+"""What can be known of a run's ground before it costs: zones, earlier checkpoint, export.
+
+It only looks. What cannot be seen, or could be otherwise, is not held against a run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from lustrum import names, task
+from lustrum.control_plane import LUSTRE_WRITERS, lustre_agent
+from lustrum.errors import NotFound, ServiceError
+from lustrum.failures import Failure
+from lustrum.plan import RunPlan
+from lustrum.services import Services
+
+T = TypeVar("T")
+
+
+@dataclass
+class Ground:
+    """What was found.
+
+    Attributes:
+        unfit: zone -> why no run can be held there.
+        failure: class of what makes the run pointless wherever it is held, None if nothing does.
+        why: that, as a sentence for the user.
+    """
+
+    unfit: dict[str, str] = field(default_factory=dict)
+    failure: Failure | None = None
+    why: str = ""
+
+
+def look_ahead(services: Services, plan: RunPlan) -> Ground:
+    """Look at everything that a plan stands on."""
+    problem = _resume_problem(services, plan) or _export_problem(services, plan)
+    if problem is not None:
+        return Ground(failure=problem[0], why=problem[1])
+    return Ground(unfit=_unfit_zones(services, plan))
+
+
+def _unfit_zones(services: Services, plan: RunPlan) -> dict[str, str]:
+    """Lustre is not offered wherever the machines are."""
+    machines = _known(lambda: services.project.machine_zones(plan.machine))
+    lustre = _known(services.project.lustre_zones)
+    unfit = {}
+    for zone in plan.zones:
+        lacks = [
+            what
+            for what, offered in ((plan.machine, machines), ("Managed Lustre", lustre))
+            if offered and zone not in offered
+        ]
+        if lacks:
+            unfit[zone] = f"{zone} does not offer {' and '.join(lacks)}"
+    return unfit
+
+
+def _resume_problem(services: Services, plan: RunPlan) -> tuple[Failure, str] | None:
+    folder = plan.resume_from
+    if folder is None or names.is_run_id(folder):  # start_run looked a run id up
+        return None
+    try:
+        task.newest_step_folder((one.uri for one in services.storage.list(folder)), folder)
+    except NotFound:
+        return Failure.CONFIG, f"checkpoints.resume_from: there is no bucket of {folder}"
+    except ServiceError as error:
+        if error.failure is Failure.CONFIG and not error.retryable:
+            return Failure.CONFIG, str(error)
+    return None
+
+
+def _export_problem(services: Services, plan: RunPlan) -> tuple[Failure, str] | None:
+    """Managed Lustre writes the bucket as its own agent: learnt after hours of training, that it
+    may not would cost the checkpoint.
+    """
+    if not plan.export_required:
+        return None
+    bucket = plan.export_to.removeprefix("gs://").split("/", 1)[0]
+    number = _known(services.project.number)
+    if number is None:
+        return None
+    agent = lustre_agent(number)
+    try:
+        if _may_write(services.project.bucket_bindings(bucket), agent):
+            return None
+        if services.project.bucket_owner(bucket) != number:
+            return None  # that project's policy may grant it
+        if _may_write(services.project.project_bindings(), agent):
+            return None
+    except NotFound:
+        return Failure.CONFIG, f"checkpoints.export_to: there is no bucket gs://{bucket}"
+    except ServiceError:
+        return None
+    return Failure.ACCESS, (
+        f"checkpoints.export_to: Managed Lustre may not write gs://{bucket}; run: gcloud storage "
+        f"buckets add-iam-policy-binding gs://{bucket} --member={agent} "
+        "--role=roles/storage.objectUser"
+    )
+
+
+def _may_write(bindings: set[tuple[str, str]], agent: str) -> bool:
+    """Say whether the agent may hold the right; what a custom role holds is not known here."""
+    roles = {role for role, member in bindings if member == agent}
+    return any(role in LUSTRE_WRITERS or not role.startswith("roles/") for role in roles)
+
+
+def _known(look: Callable[[], T]) -> T | None:
+    try:
+        return look()
+    except ServiceError:
+        return None
