@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from lustrum.job.archive import MODULES
 
 from infra.staging import ROOT, stage
 
@@ -66,7 +67,8 @@ class TestStaging:
         for name in FUNCTIONS:
             assert (staged / name / "main.py").exists()
             assert (staged / name / "requirements.txt").exists()
-            assert (staged / name / "lustrum" / "job" / "supervisor.py").exists()
+            for module in MODULES:  # what the function puts into the supervisor's archive
+                assert (staged / name / "lustrum" / "job" / f"{module}.py").exists()
             assert (staged / name / "lustrum" / "profiles.yaml").exists()
 
     @pytest.mark.parametrize("name", FUNCTIONS)

@@ -6,6 +6,7 @@ text and NeMo-RL copies ``os.environ`` into every actor's runtime environment.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Mapping
@@ -41,11 +42,11 @@ def tokens(plan: RunPlan, expires: float, hf_token: str, wandb_key: str) -> Mani
     }
 
 
-def job_files(plan: RunPlan, expires: float, files: Mapping[str, str]) -> Manifest:
-    """Return the ConfigMap that brings the supervisor to the head."""
+def job_files(plan: RunPlan, expires: float, files: Mapping[str, bytes]) -> Manifest:
+    """Return the ConfigMap that brings the supervisor to the head, file name -> content."""
     return {
         **_object("v1", "ConfigMap", names.JOB_CONFIG, plan, expires),
-        "data": dict(files),
+        "binaryData": {name: base64.b64encode(data).decode() for name, data in files.items()},
     }
 
 

@@ -6,6 +6,7 @@ import itertools
 from typing import Any
 
 from lustrum import manifest, names
+from lustrum.job.archive import supervisor_archive
 from lustrum.plan import RunPlan, make_plan
 from lustrum.request import StartRequest
 
@@ -27,5 +28,5 @@ def companions(plan: RunPlan) -> list[dict[str, Any]]:
     return [
         manifest.account(plan, EXPIRES),
         manifest.tokens(plan, EXPIRES, "hf-secret-value", "wandb-secret-value"),
-        manifest.job_files(plan, EXPIRES, {"supervisor.py": "print('hello')\n"}),
+        manifest.job_files(plan, EXPIRES, {"supervisor.pyz": supervisor_archive()}),
     ]

@@ -174,6 +174,8 @@ class RayPods:
             found = self._api.get("ConfigMap", volume["configMap"]["name"], namespace)
             for key, value in (found.get("data") or {}).items():
                 (folder / key).write_text(value)
+            for key, value in (found.get("binaryData") or {}).items():
+                (folder / key).write_bytes(base64.b64decode(value))
         return folder
 
     def _at_home(self, command: str, pod: Pod) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from typing import Any
 
@@ -10,6 +11,7 @@ from lustrum import manifest
 from lustrum.deployment import next_zone, substitutions
 from lustrum.errors import ServiceError
 from lustrum.failures import Failure
+from lustrum.job.archive import supervisor_archive
 from lustrum.names import LABEL_RUN
 from lustrum.readiness import (
     FATAL,
@@ -240,6 +242,13 @@ class TestManifest:
         assert secret["stringData"]["hf_token"] == "hf_x"
         assert "wandb_y" in secret["stringData"]["netrc"]
         assert manifest.tokens(plan(), 0, "", "")["stringData"] == {}
+
+    def test_supervisor_fits_into_its_config_map_as_it_is(self) -> None:
+        files = {"supervisor.pyz": supervisor_archive()}
+        body = manifest.job_files(plan(), NOW, files)
+        assert "data" not in body
+        assert base64.b64decode(body["binaryData"]["supervisor.pyz"]) == files["supervisor.pyz"]
+        assert len(json.dumps(body)) < 2**20  # the most that Kubernetes takes
 
     def test_the_hash_leaves_replicas_out_and_nothing_else(self) -> None:
         annotations = [

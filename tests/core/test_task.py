@@ -7,7 +7,7 @@ import json
 import pytest
 from lustrum import task
 from lustrum.errors import ServiceError
-from lustrum.job.supervisor import Spec
+from lustrum.job.spec import Spec
 from lustrum.plan import make_plan
 from lustrum.progress import PREFIX
 from lustrum.request import StartRequest

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lustrum.job.archive import supervisor_archive
 
 from .google import Google, serving
 
 ROOT = Path(__file__).parents[2]
-SUPERVISOR = ROOT / "shared/lustrum/job/supervisor.py"
 RUN = "rl-0123456789"
 DEADLINE = 30  # seconds any single wait of a test may take
 
@@ -36,7 +36,8 @@ def wait_for(what: str, condition: Callable[[], Any], seconds: float = DEADLINE)
 class Head:
     """Runs the supervisor and keeps what it prints."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, supervisor: Path) -> None:
+        self.supervisor = supervisor
         self.lustre = folder / "lustre"
         self.lustre.mkdir()
         self.checkpoints = self.lustre / "runs" / RUN / "checkpoints"
@@ -56,7 +57,7 @@ class Head:
         environment = {"PATH": os.environ["PATH"], **self.environment}
         with self.output.open("wb") as file:
             process = subprocess.Popen(
-                [self.python, str(SUPERVISOR), mode, "--spec", json.dumps(self.spec(**more))],
+                [self.python, str(self.supervisor), mode, "--spec", json.dumps(self.spec(**more))],
                 stdout=file,
                 stderr=subprocess.STDOUT,
                 cwd=self._folder,
@@ -145,9 +146,17 @@ def hold(path):
 '''
 
 
+@pytest.fixture(scope="session")
+def supervisor(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What the ConfigMap brings to a head."""
+    path = tmp_path_factory.mktemp("etc") / "supervisor.pyz"
+    path.write_bytes(supervisor_archive())
+    return path
+
+
 @pytest.fixture
-def head(tmp_path: Path) -> Iterator[Head]:
-    head = Head(tmp_path)
+def head(tmp_path: Path, supervisor: Path) -> Iterator[Head]:
+    head = Head(tmp_path, supervisor)
     yield head
     head.close()
 

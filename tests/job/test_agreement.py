@@ -9,7 +9,9 @@ from pathlib import Path
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from lustrum import checkpoints
-from lustrum.job import supervisor
+from lustrum.job import disk
+from lustrum.job.spec import Spec
+from lustrum.job.voice import Voice
 
 NAMES = st.one_of(
     st.integers(0, 12).map("step_{}".format),
@@ -72,7 +74,7 @@ class TestAgreement:
         self, folders: dict[str, tuple[str | None, dict[str, int], str | None]], keep: int
     ) -> None:
         with tempfile.TemporaryDirectory() as lustre:
-            spec = supervisor.Spec(run_id="rl-0123456789", lustre=lustre, keep=keep)
+            spec = Spec(run_id="rl-0123456789", lustre=lustre, keep=keep)
             root = Path(spec.checkpoints)
             root.mkdir(parents=True)
             for name, body in folders.items():
@@ -80,18 +82,18 @@ class TestAgreement:
             mine = judged(root)
             event = {
                 "type": "checkpoint.list",
-                "checkpoints": supervisor.all_steps(str(root)),
+                "checkpoints": disk.all_steps(str(root)),
                 "free_bytes": 1,
                 "capacity_bytes": 2,
             }
             assert list(checkpoints.read_listing(event).checkpoints) == mine
-            newest = supervisor.newest_complete(event["checkpoints"])
+            newest = disk.newest_complete(event["checkpoints"])
             expected = checkpoints.newest_complete(mine)
             assert (newest and newest["step"]) == (expected and expected.step)
 
-            supervisor.prune(spec, supervisor.Voice(spec))
+            disk.prune(spec, Voice(spec))
             gone = {one.step for one in mine} - {one.step for one in judged(root)}
             assert sorted(gone) == list(checkpoints.to_prune(mine, keep))
 
     def test_names_are_the_same(self) -> None:
-        assert supervisor.MANIFEST == checkpoints.MANIFEST
+        assert disk.MANIFEST == checkpoints.MANIFEST

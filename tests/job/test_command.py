@@ -113,7 +113,7 @@ class TestSpec:
     def test_entrypoint_survives_a_shell(self) -> None:
         nasty = ["it's", "$HOME", "`id`", "a;b", 'q"q', "\\", "*", "é"]
         text = entrypoint("train", supervisor_spec(RUN, 1, command=nasty))
-        assert shlex.split(text)[:3] == ["python3", "/etc/lustrum/supervisor.py", "train"]
+        assert shlex.split(text)[:3] == ["python3", "/etc/lustrum/supervisor.pyz", "train"]
         script = "import sys; print(sys.argv[1:], end='')"
         shown = subprocess.run(
             ["/bin/sh", "-c", shlex.join([sys.executable, "-c", script]) + text[7:]],

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lustrum.job import supervisor
+from lustrum.job import disk
 
 from .conftest import RUN, Head
 from .google import Google
@@ -288,7 +288,7 @@ class TestRemove:
         self, head: Head, monkeypatch: pytest.MonkeyPatch
     ) -> None:
         step = head.checkpoint("step_2", 2)  # no manifest: half of it would count as complete
-        monkeypatch.setattr(supervisor.shutil, "rmtree", lambda *_, **__: None)
-        supervisor.remove(str(step))
+        monkeypatch.setattr(disk.shutil, "rmtree", lambda *_, **__: None)
+        disk.remove(str(step))
         assert os.listdir(head.checkpoints) == ["pruned_step_2"]
-        assert supervisor.all_steps(str(head.checkpoints)) == []
+        assert disk.all_steps(str(head.checkpoints)) == []

@@ -11,7 +11,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from .conftest import RUN, SUPERVISOR, Head, wait_for
+from .conftest import RUN, Head, wait_for
 
 PYTHON_39 = Path.home() / ".pyenv/versions/3.9.18/bin/python3.9"
 
@@ -95,7 +95,7 @@ class TestAttempt:
         path = tmp_path / "spec.json"
         path.write_text(json.dumps(head.spec()))
         done = subprocess.run(
-            ["python3", str(SUPERVISOR), "list", "--spec", str(path)], capture_output=True
+            ["python3", str(head.supervisor), "list", "--spec", str(path)], capture_output=True
         )
         assert done.returncode == 0
         assert b'"checkpoint.list"' in done.stdout

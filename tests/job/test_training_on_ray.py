@@ -21,7 +21,7 @@ import pytest
 from lustrum.images import resolve
 from lustrum.job.command import TrainingCommand, entrypoint, supervisor_spec, training_argv
 
-from .conftest import ROOT, RUN, SUPERVISOR, wait_for
+from .conftest import ROOT, RUN, wait_for
 from .google import Google
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
@@ -166,7 +166,12 @@ def cluster() -> Iterator[Cluster]:
 
 class TestOnRay:
     def test_training_survives_the_loss_of_its_worker_c1(
-        self, cluster: Cluster, google: Google, cloud: dict[str, Any], tmp_path: Path
+        self,
+        cluster: Cluster,
+        google: Google,
+        cloud: dict[str, Any],
+        supervisor: Path,
+        tmp_path: Path,
     ) -> None:
         run = tmp_path / "runs" / RUN
         command = TrainingCommand(
@@ -181,7 +186,7 @@ class TestOnRay:
                 workdir=str(ROOT), max_steps=20, model=command.model, **cloud,
             )  # fmt: skip
             identity = f"{RUN}-a{attempt}"
-            cluster.submit(identity, entrypoint("train", spec, supervisor=str(SUPERVISOR)))
+            cluster.submit(identity, entrypoint("train", spec, supervisor=str(supervisor)))
             return identity
 
         worker = cluster.add_worker()

@@ -14,10 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from lustrum.images import Image, Scalar, check_override
+from lustrum.job.failures import Refused
+from lustrum.job.spec import read_spec
 
 Mode = Literal["stage", "train", "list", "prune"]
 
-SUPERVISOR = "/etc/lustrum/supervisor.py"  # where the ConfigMap is mounted in the head
+SUPERVISOR = "/etc/lustrum/supervisor.pyz"  # where the ConfigMap is mounted in the head
 PROMPTS, GENERATIONS = 32, 8  # per step, the original recipe
 _PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
 
@@ -138,7 +140,7 @@ def supervisor_spec(
     command: Sequence[str] = (),
     **more: Any,
 ) -> dict[str, Any]:
-    """Return the supervisor's spec; ``more`` are keys of ``lustrum.job.supervisor.Spec``.
+    """Return the supervisor's spec; ``more`` are keys of ``lustrum.job.spec.Spec``.
 
     None means "the supervisor's default". No secret belongs in it: Ray shows it to anyone who can
     reach the dashboard.
@@ -146,13 +148,11 @@ def supervisor_spec(
     Raises:
         ValueError: a key the supervisor does not know.
     """
-    from lustrum.job import supervisor
-
     spec = {"run_id": run_id, "attempt": attempt, "lustre": lustre, "command": list(command)}
     spec |= {key: value for key, value in more.items() if value is not None}
     try:
-        supervisor.read_spec(json.dumps(spec))
-    except supervisor.Refused as error:
+        read_spec(json.dumps(spec))
+    except Refused as error:
         raise ValueError(str(error)) from None
     return spec
 

@@ -4,12 +4,12 @@ again.
 
 from __future__ import annotations
 
-from importlib.resources import files
 from typing import TYPE_CHECKING, Any
 
 from lustrum import manifest, names
 from lustrum.errors import NotFound, ServiceError
 from lustrum.failures import Failure
+from lustrum.job.archive import supervisor_archive
 from lustrum.readiness import FATAL, cluster_is_ready, trouble
 from lustrum.run import Run, State, check_live, check_owned, start_usage
 from lustrum.services import Services
@@ -96,10 +96,10 @@ def _claim_trouble(kubernetes: Kubernetes) -> str:
 
 def _ensure_objects(kubernetes: Kubernetes, run: Run, tokens: tuple[str, str]) -> None:
     expires = run.hard_deadline_at
-    supervisor = (files("lustrum.job") / "supervisor.py").read_text()
     kubernetes.apply(manifest.account(run.plan, expires))
     kubernetes.apply(manifest.tokens(run.plan, expires, *tokens))
-    kubernetes.apply(manifest.job_files(run.plan, expires, {"supervisor.py": supervisor}))
+    files = {"supervisor.pyz": supervisor_archive()}
+    kubernetes.apply(manifest.job_files(run.plan, expires, files))
 
 
 def _ensure_cluster(

@@ -45,6 +45,12 @@ class TestPaths:
         assert found["runtime_env"]["env_vars"]["HF_HOME"] == "/x/lustre/rl-1/cache"
         assert found["metadata"] == {"dir": "/lustre"}
 
+    def test_binary_file_of_a_config_map_arrives_as_it_is(self, tmp_path: Path) -> None:
+        files = {"data": {"a.txt": "dG9r"}, "binaryData": {"b.pyz": "UEsDBP8="}}
+        mounts.write_files(tmp_path / "c", {"kind": "ConfigMap", **files}, 0o644)
+        assert (tmp_path / "c" / "a.txt").read_bytes() == b"dG9r"
+        assert (tmp_path / "c" / "b.pyz").read_bytes() == b"PK\x03\x04\xff"
+
     def test_secret_files_are_for_the_owner_alone(self, tmp_path: Path) -> None:
         secret = {"kind": "Secret", "data": {"hf_token": "dG9r"}}
         mounts.write_files(tmp_path / "s", secret, 0o600)
