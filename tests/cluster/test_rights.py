@@ -34,6 +34,7 @@ FORBIDDEN = [
     ("GET", f"/api/v1/namespaces/default/services/http:{OTHER}-head-svc:8265/proxy/api/version"),
     ("GET", f"/api/v1/namespaces/default/services/http:{RUN}-head-svc:6379/proxy/"),
     ("GET", "/api/v1/namespaces/default/services/https:kubernetes:443/proxy/"),
+    ("DELETE", f"{HEAD}/api/jobs/any"),  # a job's record is evidence
 ]
 
 

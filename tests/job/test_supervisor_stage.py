@@ -48,10 +48,6 @@ class TestStage:
         assert head.last("stage.failed")["class"] == "CONFIG"
         assert not (head.lustre / "elsewhere").exists()
 
-    def test_stage_too_little_room(self, head: Head) -> None:
-        assert head.run("stage", min_free_bytes=2**60) == 74
-        assert head.last("stage.failed")["class"] == "LUSTRE_FULL"
-
     def test_stage_twice_gives_two_events(self, head: Head, google: Google, cloud: Spec) -> None:
         head.run("stage", folders=["imported/step_8"], **cloud)
         head.run("stage", **cloud)

@@ -26,7 +26,6 @@ class Spec:
     code: str | None = None  # gs://bucket/path/code.zip
     resume_from: str | None = None  # a step folder on Lustre, absolute or below `lustre`
     folders: list[str] = field(default_factory=list)  # stage: make these below the run, no more
-    min_free_bytes: int = 0
     keep: int = 2
     prune: bool = False  # train: also prune beyond `keep` after each commit
     stale_tmp_seconds: float = 1800  # prune: a tmp_step_N untouched for this long is stale

@@ -25,12 +25,6 @@ def stage(spec: Spec, voice: Voice, token: AccessToken, signals: Signals) -> int
                 os.makedirs(below(spec.run_folder, name), exist_ok=True)
             voice.event("stage.done")
             return 0
-        usage = shutil.disk_usage(spec.lustre)
-        if usage.free < spec.min_free_bytes:
-            raise Refused(
-                "LUSTRE_FULL",
-                f"{spec.lustre} has {usage.free} bytes free, {spec.min_free_bytes} are needed",
-            )
         remove_half_conversion(spec, voice)
         resumed = adopt_checkpoint(spec, voice)
         fetch_code(spec, token, voice)

@@ -6,7 +6,7 @@ It arrives as a ConfigMap and runs in the image's Python (3.9 or newer); of Lust
 modules that `archive.py` lists and no other. `Spec` in `spec.py` lists every key.
 
 Modes
-    stage   folders, room, earlier checkpoint, code and model onto Lustre, before any GPU is up
+    stage   folders, earlier checkpoint, code and model onto Lustre, before any GPU is up
     train   one attempt: clean, check, run the command, watch its log and its `step_N`, tell
     list    one `checkpoint.list` line
     prune   keep the newest `keep` complete steps, remove the rest; never the newest complete
