@@ -102,7 +102,8 @@ class Dashboard:
         if place == "api/v0/logs/file":
             name = parse_qs(parts.query)["filename"][0].removeprefix("job-driver-")
             job = self.jobs.get(name.removesuffix(".log"))
-            return Answer(200, "\n".join(job.log[-400:]).encode()) if job else Answer(404, b"")
+            lines = int(parse_qs(parts.query)["lines"][0])
+            return Answer(200, "\n".join(job.log[-lines:]).encode()) if job else Answer(404, b"")
         if place == "api/jobs" and method == "POST":
             return self._submit(json.loads(body or b"{}"))
         _, _, rest = place.partition("api/jobs/")

@@ -27,9 +27,10 @@ from lustrum.services import Services
 
 if TYPE_CHECKING:  # a function that needs neither does not load them
     from lustrum.adapters.kubernetes import Kubernetes
-    from lustrum.adapters.ray_jobs import RayJobs
+    from lustrum.adapters.ray_jobs import RayJob, RayJobs
 
 EXPORT_TRIES = 5  # of an export that is not required
+LOG_LINES = 50_000  # about 10 MB
 LISTINGS = 3  # of the checkpoints, when one fails
 Answer = dict[str, Any]
 
@@ -163,7 +164,7 @@ def _stop_jobs(services: Services, ray: RayJobs, run: Run, problems: list[str]) 
             job = ray.get(identity)
             stopped = stopped and job.is_over
         if job.is_over:
-            _save_log(services, ray, run, identity, problems)
+            _save_log(services, ray, run, job, problems)
     return stopped
 
 
@@ -175,11 +176,18 @@ def _jobs_of(run: Run) -> list[str]:
 
 
 def _save_log(
-    services: Services, ray: RayJobs, run: Run, identity: str, problems: list[str]
+    services: Services, ray: RayJobs, run: Run, job: RayJob, problems: list[str]
 ) -> None:
-    """Bring the log and what it says into safety; the head that keeps it is about to die."""
+    """Bring the log and what it says into safety; the head that keeps it is about to die.
+
+    At most its last `LOG_LINES` lines: the whole log of a long training is more than a function
+    can hold, and one that dies of it would leave the accelerators waiting.
+    """
+    identity = job.submission_id
     try:
-        text = ray.logs(identity)
+        text = ray.tail(job, LOG_LINES) or ray.logs(identity)
+        if text.count("\n") >= LOG_LINES - 1:
+            text = f"(the last {LOG_LINES} lines)\n{text}"
         folder = log_folder(services, run)
         services.storage.write(
             f"{folder}{identity}.log", text.encode(), "text/plain; charset=utf-8"
