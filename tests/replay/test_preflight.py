@@ -47,6 +47,11 @@ class TestZones:
         assert "us-east1-b does not offer Managed Lustre" in run.reason
         assert "us-central1-a does not offer a4-highgpu-8g" in run.reason
 
+    def test_a_list_without_zones_says_nothing(self) -> None:
+        life = Life()
+        life.services.project.lustre = {"us-west2", "global"}
+        assert life.run(to_the_end()).outcome == "SUCCEEDED"
+
     def test_what_was_seen_holds_for_every_zone(self) -> None:
         life = Life()
         life.cloud.deploys = [Deploy("STOCKOUT", "GCE_STOCKOUT")] * 2

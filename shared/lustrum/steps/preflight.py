@@ -44,8 +44,8 @@ def look_ahead(services: Services, plan: RunPlan) -> Ground:
 
 def _unfit_zones(services: Services, plan: RunPlan) -> dict[str, str]:
     """Lustre is not offered wherever the machines are."""
-    machines = _known(lambda: services.project.machine_zones(plan.machine))
-    lustre = _known(services.project.lustre_zones)
+    machines = _zones(lambda: services.project.machine_zones(plan.machine))
+    lustre = _zones(services.project.lustre_zones)
     unfit = {}
     for zone in plan.zones:
         lacks = [
@@ -56,6 +56,11 @@ def _unfit_zones(services: Services, plan: RunPlan) -> dict[str, str]:
         if lacks:
             unfit[zone] = f"{zone} does not offer {' and '.join(lacks)}"
     return unfit
+
+
+def _zones(look: Callable[[], set[str]]) -> set[str]:
+    """Return the zones among what is listed (regions may be, too), empty when unknown."""
+    return {one for one in _known(look) or () if one.count("-") == 2}
 
 
 def _resume_problem(services: Services, plan: RunPlan) -> tuple[Failure, str] | None:
