@@ -286,8 +286,9 @@ def _places(run: Run) -> list[Row]:
 
 
 def _zones(run: Run) -> Row:
-    left = [zone for zone in run.plan.zones if zone not in run.zones_tried]
-    return {"left": left, "closed": run.regions_closed}
+    unfit = run.unfit or {}
+    left = [zone for zone in run.plan.zones if zone not in run.zones_tried and zone not in unfit]
+    return {"left": left, "closed": run.regions_closed, "unfit": list(unfit.values())}
 
 
 def _choices(run: Run) -> list[tuple[str, str]]:

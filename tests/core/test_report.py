@@ -109,6 +109,13 @@ class TestContent:
         text = Page(render(run, [])).text
         assert "no quota in us-east1" in text and "lustrum doctor" in text
 
+    def test_render_says_which_zones_were_left_out_and_why(self) -> None:
+        run = records.new_run()
+        run.unfit = {run.plan.zones[-1]: f"{run.plan.zones[-1]} does not offer Managed Lustre"}
+        text = Page(render(run, [])).text
+        assert f"Left out: {run.plan.zones[-1]} does not offer Managed Lustre" in text
+        assert f"Not tried: {run.plan.zones[-1]}" not in text
+
     @pytest.mark.parametrize("failure", Failure)
     def test_render_knows_every_failure_class(self, failure: Failure) -> None:
         run = records.new_run()
