@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from kubernetes.config import ConfigException
+from kubernetes.config import ConfigException, list_kube_config_contexts
 from lustrum import names
 from lustrum.adapters.google import Tokens
 from lustrum.adapters.kubernetes import Kubernetes
@@ -37,12 +37,14 @@ class OwnCluster:
     """The cluster, and how this machine and its pods meet.
 
     Attributes:
-        kubeconfig: file of the cluster's credentials; its current context is used.
+        kubeconfig: file of the cluster's credentials.
+        context: the context in it that is current, and used.
         lustre: this machine's folder behind the claim ``lustre-pvc``: exports read it.
         host: address of this machine that pods reach; Pub/Sub and Storage listen on it.
     """
 
     kubeconfig: Path
+    context: str
     lustre: Path
     host: str = LOOPBACK
 
@@ -61,6 +63,10 @@ class OwnCluster:
         kubeconfig = Path(env["LUSTRUM_KUBECONFIG"]).expanduser()
         if not kubeconfig.is_file():
             raise Unfit(f"LUSTRUM_KUBECONFIG: {kubeconfig} is not a file; use a kubeconfig")
+        try:
+            context = list_kube_config_contexts(str(kubeconfig))[1]["name"]  # type: ignore[no-untyped-call]
+        except ConfigException as error:
+            raise Unfit(f"LUSTRUM_KUBECONFIG: {kubeconfig}: {error}") from None
         given = env.get("LUSTRUM_LUSTRE_FOLDER", "")
         folder = Path(given).expanduser()
         if not given or not folder.is_dir():
@@ -81,7 +87,7 @@ class OwnCluster:
             unspecified = True
         if unspecified:
             raise Unfit(f"LUSTRUM_POD_HOST: {host!r}; use one address of this machine")
-        return cls(kubeconfig.resolve(), folder.resolve(), host)
+        return cls(kubeconfig.resolve(), context, folder.resolve(), host)
 
     def check(self) -> list[str]:
         """Look whether the cluster can take a run; return what may yet come.
@@ -94,12 +100,14 @@ class OwnCluster:
             claim = self._api.get("PersistentVolumeClaim", names.CLAIM)
             nodes = self._nodes()
         except NotFound as error:
-            raise Unfit(f"it has no claim {names.CLAIM} in {names.NAMESPACE}: {error}") from None
+            raise Unfit(
+                f"your cluster has no claim {names.CLAIM} in {names.NAMESPACE}: {error}"
+            ) from None
         except ServiceError as error:
-            raise Unfit(f"it does not answer as it should: {error}") from None
+            raise Unfit(f"your cluster does not answer as it should: {error}") from None
         phase = (claim.get("status") or {}).get("phase")
         if phase != "Bound":
-            raise Unfit(f"its claim {names.CLAIM} is {phase}, not Bound")
+            raise Unfit(f"your cluster's claim {names.CLAIM} is {phase}, not Bound")
         notes = [
             f"no node is labelled cloud.google.com/gke-nodepool={pool} yet: pods will wait for one"
             for pool in POOLS
@@ -145,10 +153,10 @@ class OwnCluster:
         try:
             others = self._api.items("RayCluster", labelSelector=names.LABEL_RUN)
         except NotFound:
-            raise Unfit("it knows no RayCluster: install the KubeRay operator, CRDs too") from None
+            raise Unfit("your cluster knows no RayCluster: install KubeRay, CRDs too") from None
         if others:
             name = others[0]["metadata"]["name"]
-            raise Unfit(f"it holds run {name} already; end it: kubectl delete raycluster {name}")
+            raise Unfit(f"your cluster holds run {name} already: kubectl delete raycluster {name}")
 
     def _of(self, run_id: str, *kinds: str) -> list[str]:
         return [f"{kind} {name}" for kind, name in self._objects(run_id, *kinds)]

@@ -48,10 +48,7 @@ def main() -> int:
     except (BadRequest, OSError) as error:
         console.print(f"[red]error:[/] {options.request}: {error}")
         return BAD_INPUT
-    except Unfit as error:
-        console.print(f"[red]error:[/] the cluster of LUSTRUM_KUBECONFIG: {error}")
-        return BAD_INPUT
-    except Missing as error:
+    except (Missing, Unfit) as error:
         console.print(f"[red]error:[/] {error}")
         return BAD_INPUT
     except DidNotStart as error:

@@ -31,7 +31,7 @@ def describe(own: OwnCluster | None) -> tuple[str, str]:
     real = [
         "Pub/Sub and Firestore (Google's emulators)", "the functions (functions-framework)",
         "workflows/*.yaml", "cloudbuild.yaml and its scripts",
-        *([f"{kubernetes} of {own.kubeconfig}"] if own else []),
+        *([f"{kubernetes} of {own.context} ({own.kubeconfig})"] if own else []),
         "Ray with its dashboard and Jobs API", "the training and its checkpoints",
     ]  # fmt: skip
     stands_in = [

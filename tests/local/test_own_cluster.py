@@ -24,7 +24,13 @@ EXAMPLES = ROOT / "examples" / "own-cluster"
 @pytest.fixture
 def env(tmp_path: Path) -> dict[str, str]:
     """A usable environment."""
-    (tmp_path / "config").write_text("apiVersion: v1\nkind: Config\n")
+    kubeconfig = {
+        "clusters": [{"name": "c", "cluster": {"server": "https://127.0.0.1:1"}}],
+        "users": [{"name": "u", "user": {"token": "t"}}],
+        "contexts": [{"name": "kind-mine", "context": {"cluster": "c", "user": "u"}}],
+        "current-context": "kind-mine",
+    }
+    (tmp_path / "config").write_text(yaml.safe_dump(kubeconfig))
     (tmp_path / "lustre").mkdir()
     return {
         "LUSTRUM_KUBECONFIG": str(tmp_path / "config"),
@@ -41,7 +47,7 @@ class TestOwnCluster:
         assert own is not None
         assert own.host == "172.17.0.1"
         real, stands_in = describe(own)
-        assert f"the Kubernetes API with KubeRay of {own.kubeconfig}" in real
+        assert f"the Kubernetes API with KubeRay of kind-mine ({own.kubeconfig})" in real
         assert "Kubernetes API" not in stands_in
 
     @pytest.mark.parametrize(
@@ -64,10 +70,16 @@ class TestOwnCluster:
             OwnCluster.of(env)
 
     def test_a_kubeconfig_without_a_context(self, env: dict[str, str]) -> None:
+        Path(env["LUSTRUM_KUBECONFIG"]).write_text("apiVersion: v1\nkind: Config\n")
+        with pytest.raises(Unfit, match="current-context"):
+            OwnCluster.of(env)
+
+    def test_a_cluster_that_does_not_answer(self, env: dict[str, str]) -> None:
         own = OwnCluster.of(env)
         assert own is not None
-        with pytest.raises(Unfit, match="current-context"):
+        with pytest.raises(Unfit, match="does not answer as it should"):
             own.check()
+        assert own.left("rl-0123456789")[0].startswith("unknown what is in your cluster")
 
     def test_only_a_run_that_asks_for_it_gets_the_users_cluster(
         self, env: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
