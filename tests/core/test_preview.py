@@ -127,8 +127,8 @@ class TestOriginalRecipe:
 
     def test_entrypoint_carries_the_command_through_one_shell(self) -> None:
         parts = shlex.split(self.recipe.train_entrypoint)
-        assert parts[:4] == ["python3", "/etc/lustrum/supervisor.pyz", "train", "--spec"]
-        assert json.loads(parts[4])["command"] == self.recipe.command
+        assert parts[:4] == ["exec", "python3", "/etc/lustrum/supervisor.pyz", "train"]
+        assert json.loads(parts[5])["command"] == self.recipe.command
 
     def test_spelled_out_it_is_the_same_plan(self) -> None:
         text = (EXAMPLES[0].parent / "original.json").read_bytes()

@@ -113,10 +113,11 @@ class TestSpec:
     def test_entrypoint_survives_a_shell(self) -> None:
         nasty = ["it's", "$HOME", "`id`", "a;b", 'q"q', "\\", "*", "é"]
         text = entrypoint("train", supervisor_spec(RUN, 1, command=nasty))
-        assert shlex.split(text)[:3] == ["python3", "/etc/lustrum/supervisor.pyz", "train"]
+        assert shlex.split(text)[:3] == ["exec", "python3", "/etc/lustrum/supervisor.pyz"]
         script = "import sys; print(sys.argv[1:], end='')"
+        echo = shlex.join([sys.executable, "-c", script])
         shown = subprocess.run(
-            ["/bin/sh", "-c", shlex.join([sys.executable, "-c", script]) + text[7:]],
+            ["/bin/sh", "-c", text.replace("python3", echo, 1)],
             capture_output=True, text=True, check=True,
         ).stdout  # fmt: skip
         spec = json.loads(eval(shown)[3])

@@ -292,6 +292,20 @@ class TestSignals:
         pid = _pid(head)
         wait_for("the end of the descendant", lambda: not _runs(pid))
 
+    def test_an_attempt_that_a_later_one_overtakes_ends(self, head: Head) -> None:
+        first = head.start("train", command=head.command("train(1, 2); time.sleep(600)"))
+        first_log = head.output
+        wait_for("step 2", lambda: '"checkpoint.saved"' in first_log.read_text())
+        head.output = first_log.with_name("second.log")
+        assert head.train("train(3, 4)", attempt=2) == 0
+        assert head.last("job.completed")["step"] == 4
+        assert first.wait(10) == 75
+        said = first_log.read_text()
+        assert "attempt 2 has begun: this one ends" in said
+        assert said.count('"checkpoint.saved"') == 1, "it tells nothing of the other's steps"
+        assert head.train("say('never')", attempt=1) == 75
+        assert "never" not in head.text()
+
     def test_signal_killed_supervisor_takes_the_training_with_it(self, head: Head) -> None:
         script = "say('pid %d' % os.getpid()); time.sleep(600)"
         process = head.start("train", command=head.command(script))

@@ -152,7 +152,7 @@ class TestLife:
         seen = lives.seen_killed.result()
         run = lives.wait(run_id, lambda run: run.is_over)
         assert run.outcome == Outcome.SUCCEEDED, run.reason
-        assert run.attempt == 2
+        assert run.attempt == 2, run.mishaps
         assert run.job is not None and seen.checkpoint is not None
         assert run.job.began_step >= seen.checkpoint.step > 0
         assert lives.exported(run)["total_steps"] == run.plan.max_num_steps
@@ -242,6 +242,6 @@ def _is_secret_mount(path: Path) -> bool:
 def _training_process(run_id: str) -> psutil.Process:
     for process in psutil.process_iter(["cmdline"]):
         line = process.info["cmdline"] or []
-        if any("grpo_numpy/train.py" in part for part in line[:3]) and run_id in " ".join(line):
+        if line[1:2] == ["examples/grpo_numpy/train.py"] and run_id in " ".join(line):
             return process
     raise AssertionError(f"no training process of {run_id}")

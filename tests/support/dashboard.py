@@ -156,7 +156,7 @@ class Dashboard:
         words = shlex.split(body["entrypoint"])
         job = Job(
             identity, body["entrypoint"], body["runtime_env"]["env_vars"], body["metadata"],
-            mode=words[2], spec=json.loads(words[words.index("--spec") + 1]),
+            mode=words[3], spec=json.loads(words[words.index("--spec") + 1]),
             began=self.agenda.now(),
         )  # fmt: skip
         self.jobs[identity] = job

@@ -160,6 +160,10 @@ def supervisor_spec(
 def entrypoint(
     mode: Mode, spec: Mapping[str, Any], supervisor: str = SUPERVISOR, python: str = "python3"
 ) -> str:
-    """Return the Ray job's entrypoint, quoted for the one shell that reads it."""
+    """Return the Ray job's entrypoint, quoted for the one shell that reads it.
+
+    The shell becomes the supervisor (`exec`): one that stayed could die alone, and Ray would call
+    a job over whose training goes on writing.
+    """
     text = json.dumps(spec, separators=(",", ":"), sort_keys=True)
-    return shlex.join([python, supervisor, mode, "--spec", text])
+    return "exec " + shlex.join([python, supervisor, mode, "--spec", text])

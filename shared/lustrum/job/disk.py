@@ -11,16 +11,44 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from lustrum.job.failures import Refused
 from lustrum.job.spec import Spec
 from lustrum.job.voice import Event, Voice, now_text
 
 MANIFEST = "lustrum-manifest.json"
+ATTEMPT = "attempt"  # in a run's folder: number of the attempt that may write its checkpoints
 
 
 def make_folders(spec: Spec) -> None:
     for name in ("checkpoints", "logs", "code"):
         os.makedirs(os.path.join(spec.run_folder, name), exist_ok=True)
     os.makedirs(spec.cache, exist_ok=True)
+
+
+def writing_attempt(spec: Spec) -> int:
+    """The attempt that may write the run's checkpoints, 0 before any."""
+    try:
+        with open(os.path.join(spec.run_folder, ATTEMPT), encoding="ascii") as file:
+            return int(file.read() or 0)
+    except (FileNotFoundError, ValueError):
+        return 0
+
+
+def take_over(spec: Spec) -> None:
+    """Let this attempt alone write from now on.
+
+    An earlier one can still be there although Ray calls it over (its head was cut off, its shell
+    was killed): its supervisor sees this and ends it before two write into one folder.
+    """
+    before = writing_attempt(spec)
+    if before > spec.attempt:
+        raise Refused("INFRA_TRANSIENT", f"attempt {before} has begun: this one ends")
+    path = os.path.join(spec.run_folder, ATTEMPT)
+    with open(path + ".tmp", "w", encoding="ascii") as file:
+        file.write(str(spec.attempt))
+    os.replace(path + ".tmp", path)
+    if 0 < before < spec.attempt:
+        time.sleep(3 * spec.poll_seconds)  # until its supervisor has looked, and ended it
 
 
 def entries(folder: str, prefix: str = "") -> Iterator[tuple[int, str]]:

@@ -19,6 +19,7 @@ from lustrum.job.disk import (
     make_folders,
     newest_complete,
     set_aside_broken,
+    take_over,
 )
 from lustrum.job.failures import EXITS, Refused, Stopped, failure_of
 from lustrum.job.model import check_model, mark_conversion, remove_half_conversion
@@ -62,6 +63,7 @@ def attempt(
 ) -> tuple[int, str | None]:
     """Prepare, run and watch the training; its exit code and the failure class if known."""
     make_folders(spec)
+    take_over(spec)
     voice.open_log(os.path.join(spec.run_folder, "logs", f"attempt-{spec.attempt}.log"))
     clean_leftovers(spec.checkpoints, voice)
     steps = all_steps(spec.checkpoints)
@@ -130,7 +132,7 @@ def watch(
     heartbeat_due, kill_at, stalled = last + spec.heartbeat_seconds, None, False
     startup = spec.startup_stall_seconds
     startup = 2 * spec.stall_seconds if startup is None else startup
-    while child.process.poll() is None and not stalled:
+    while child.process.poll() is None and not stalled and not watcher.overtaken:
         bell.wait(spec.poll_seconds)
         now = time.monotonic()
         # A pause of this process itself (a migrated VM, a frozen cgroup) is nobody's stall.
@@ -152,9 +154,11 @@ def watch(
     if stalled:
         voice.event("job.stalled", log.step, quiet_seconds=round(quiet, 1))
     grace = spec.grace_seconds if stalled else 3.0
-    code = child.end(0.0 if kill_at is not None else grace)
+    code = child.end(0.0 if kill_at is not None or watcher.overtaken else grace)
     watcher.finish(spec.settle_seconds)
     heartbeat(spec, voice, log, quiet)
+    if watcher.overtaken:
+        raise Refused("INFRA_TRANSIENT", f"attempt {watcher.overtaken} has begun: this one ends")
     return (EXITS["HANG"], "HANG") if stalled else (code, log.hint if code else None)
 
 

@@ -7,7 +7,14 @@ import threading
 import time
 from typing import Any
 
-from lustrum.job.disk import entries, file_sizes, inspect_step, prune, write_manifest
+from lustrum.job.disk import (
+    entries,
+    file_sizes,
+    inspect_step,
+    prune,
+    write_manifest,
+    writing_attempt,
+)
 from lustrum.job.failures import failure_of
 from lustrum.job.spec import Spec
 from lustrum.job.training_log import TrainingLog
@@ -30,6 +37,7 @@ class StepWatcher(threading.Thread):
         self._ending = False
         self.wake = threading.Event()
         self.moves = 0
+        self.overtaken = 0  # the later attempt that writes now
 
     def run(self) -> None:
         while True:
@@ -51,6 +59,10 @@ class StepWatcher(threading.Thread):
 
     def _look(self) -> None:
         now, folder = time.monotonic(), self._spec.checkpoints
+        attempt = writing_attempt(self._spec)
+        if attempt > self._spec.attempt:
+            self.overtaken = attempt
+            return
         for step, _ in entries(folder, "tmp_"):
             self._first_seen.setdefault(step, now)
         if now >= self._growth_due:
