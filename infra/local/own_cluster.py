@@ -22,7 +22,8 @@ from lustrum.adapters.kubernetes import Kubernetes
 from lustrum.errors import NotFound, ServiceError
 from lustrum.settings import Settings
 
-LOOPBACK = "127.0.0.1"
+from infra.local.processes import LOOPBACK
+
 OBJECTS = ("RayCluster", "Pod", "Secret", "ConfigMap", "ServiceAccount")
 GONE_WITHIN = 180.0  # seconds; a pod has 120 to end
 POOLS = ("system", names.GPU_POOL)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import psutil
 
+LOOPBACK = "127.0.0.1"
 _PR_SET_PDEATHSIG = 1
 _PR_SET_CHILD_SUBREAPER = 36
 GRACE = 5.0  # seconds between SIGTERM and SIGKILL
@@ -26,7 +27,7 @@ class DidNotStart(Exception):
 def free_port() -> int:
     """Return a port that is free on loopback now."""
     with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
+        probe.bind((LOOPBACK, 0))
         return int(probe.getsockname()[1])
 
 
@@ -124,4 +125,4 @@ def answers(port: int) -> bool:
     """Say whether something listens on a loopback port."""
     with socket.socket() as probe:
         probe.settimeout(1.0)
-        return probe.connect_ex(("127.0.0.1", port)) == 0
+        return probe.connect_ex((LOOPBACK, port)) == 0

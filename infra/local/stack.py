@@ -14,8 +14,8 @@ import httpx
 
 from infra.local.emulators import await_emulators, start_firestore, start_pubsub
 from infra.local.functions import ROOT
-from infra.local.own_cluster import LOOPBACK, OwnCluster
-from infra.local.processes import Children, adopt_orphans, answers, free_port
+from infra.local.own_cluster import OwnCluster
+from infra.local.processes import LOOPBACK, Children, adopt_orphans, answers, free_port
 from infra.local.topics import LocalPubSub
 
 PROJECT = "local-lustrum"

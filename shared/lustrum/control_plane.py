@@ -81,3 +81,17 @@ REGION_QUOTAS: Mapping[str, tuple[float, str]] = {
 def lustre_agent(number: str) -> str:
     """Return the member that Managed Lustre of a project (its number) reads and writes as."""
     return f"serviceAccount:service-{number}@gcp-sa-lustre.iam.gserviceaccount.com"
+
+
+def lustre_grant(bucket: str, agent: str) -> str:
+    """Return the command that lets Managed Lustre's agent write a bucket."""
+    return (
+        f"gcloud storage buckets add-iam-policy-binding gs://{bucket} --member={agent} "
+        "--role=roles/storage.objectUser"
+    )
+
+
+def zone_lacks(zone: str, offers: Mapping[str, set[str]]) -> str:
+    """Say what of ``offers`` (thing -> its zones) a zone does not offer, "" if nothing."""
+    lacks = [what for what, zones in offers.items() if zone not in zones]
+    return f"does not offer {' and '.join(lacks)}" if lacks else ""

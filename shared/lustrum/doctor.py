@@ -26,6 +26,8 @@ from lustrum.control_plane import (
     SERVICES,
     WORKFLOWS,
     lustre_agent,
+    lustre_grant,
+    zone_lacks,
 )
 from lustrum.errors import NotFound, ServiceError
 from lustrum.failures import Failure
@@ -140,16 +142,12 @@ def _zones(o: Options) -> Iterator[Finding]:
     machines, lustre = o.probes.machine_zones(o.plan.machine), o.probes.lustre_zones()
     both = sorted(machines & lustre)
     for zone in o.plan.zones:
-        lacks = [
-            what
-            for what, offered in ((o.plan.machine, machines), ("Managed Lustre", lustre))
-            if zone not in offered
-        ]
+        lacks = zone_lacks(zone, {o.plan.machine: machines, "Managed Lustre": lustre})
         yield _judge(
             f"zone {zone}",
             not lacks,
             f"offers {o.plan.machine} and Managed Lustre",
-            f"does not offer {' and '.join(lacks)}",
+            lacks,
             f"zones with both: {', '.join(both) or 'none'}; name them in the request (zones)",
         )
 
@@ -242,7 +240,7 @@ def _invokers(o: Options) -> Iterator[Finding]:
 
 def _lustre_agent(o: Options) -> Iterator[Finding]:
     """Without this an export fails after the training it should have saved."""
-    bucket = o.plan.export_to.removeprefix("gs://").split("/", 1)[0]
+    bucket = o.plan.export_bucket
     agent = lustre_agent(o.probes.number())
     held = {role for role, member in o.probes.bucket_bindings(bucket) if member == agent}
     yield _judge(
@@ -250,8 +248,7 @@ def _lustre_agent(o: Options) -> Iterator[Finding]:
         bool(held & LUSTRE_WRITERS),
         f"Managed Lustre may write gs://{bucket}",
         f"Managed Lustre may not write gs://{bucket}",
-        f"gcloud storage buckets add-iam-policy-binding gs://{bucket}"
-        f" --member={agent} --role=roles/storage.objectUser",
+        lustre_grant(bucket, agent),
     )
 
 

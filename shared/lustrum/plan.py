@@ -124,6 +124,11 @@ class RunPlan(BaseModel):
         return self.nodes * self.gpus_per_node
 
     @property
+    def export_bucket(self) -> str:
+        """The bucket of ``export_to``."""
+        return self.export_to.removeprefix("gs://").split("/", 1)[0]
+
+    @property
     def checkpoint_dir(self) -> str:
         """Where the training writes ``step_N``: it holds the run id, so no other run's is
         resumed.

@@ -9,6 +9,7 @@ import threading
 from pathlib import Path
 
 from infra.local.cloud.server import Cloud, write_endpoints
+from infra.local.processes import LOOPBACK
 
 
 def main() -> None:
@@ -18,7 +19,7 @@ def main() -> None:
     parser.add_argument("--project", default="lustrum-local")
     parser.add_argument("--bucket", action="append", default=[], help="a bucket to make")
     parser.add_argument("--workdir", type=Path, help="working folder of the pods")
-    parser.add_argument("--host", default="127.0.0.1", help="address of the REST services")
+    parser.add_argument("--host", default=LOOPBACK, help="address of the REST services")
     parser.add_argument(
         "--lustre", type=Path, help="folder that is the file system of any instance; kept"
     )

@@ -29,8 +29,8 @@ from infra.local.cloud.raylets import Raylets
 from infra.local.cloud.rest import rest_application
 from infra.local.cloud.state import Problem, State, Timings
 from infra.local.cloud.storage import Storage
+from infra.local.processes import LOOPBACK
 
-LOOPBACK = "127.0.0.1"
 TICK = 0.1  # seconds between two looks of the controller
 
 

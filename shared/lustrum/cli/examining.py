@@ -44,10 +44,7 @@ def doctor(
     plan = make_plan(request, planned_id(request), bucket)
 
     from lustrum import doctor as examination
-    from lustrum.adapters.project import Project, asker
 
     services = session.make_services(settings)
-    options = examination.Options(
-        project, region, plan, Project(project, asker(services.rest)), as_json
-    )
+    options = examination.Options(project, region, plan, services.project, as_json)
     raise typer.Exit(examination.run(options, console() if as_json else Console(highlight=False)))

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from lustrum import names, task
-from lustrum.control_plane import LUSTRE_WRITERS, lustre_agent
+from lustrum.control_plane import LUSTRE_WRITERS, lustre_agent, lustre_grant, zone_lacks
 from lustrum.errors import NotFound, ServiceError
 from lustrum.failures import Failure
 from lustrum.plan import RunPlan
@@ -46,16 +46,9 @@ def _unfit_zones(services: Services, plan: RunPlan) -> dict[str, str]:
     """Lustre is not offered wherever the machines are."""
     machines = _zones(lambda: services.project.machine_zones(plan.machine))
     lustre = _zones(services.project.lustre_zones)
-    unfit = {}
-    for zone in plan.zones:
-        lacks = [
-            what
-            for what, offered in ((plan.machine, machines), ("Managed Lustre", lustre))
-            if offered and zone not in offered
-        ]
-        if lacks:
-            unfit[zone] = f"{zone} does not offer {' and '.join(lacks)}"
-    return unfit
+    offers = {plan.machine: machines, "Managed Lustre": lustre}
+    known = {what: zones for what, zones in offers.items() if zones}
+    return {zone: f"{zone} {lacks}" for zone in plan.zones if (lacks := zone_lacks(zone, known))}
 
 
 def _zones(look: Callable[[], set[str]]) -> set[str]:
@@ -83,7 +76,7 @@ def _export_problem(services: Services, plan: RunPlan) -> tuple[Failure, str] | 
     """
     if not plan.export_required:
         return None
-    bucket = plan.export_to.removeprefix("gs://").split("/", 1)[0]
+    bucket = plan.export_bucket
     number = _known(services.project.number)
     if number is None:
         return None
@@ -100,9 +93,8 @@ def _export_problem(services: Services, plan: RunPlan) -> tuple[Failure, str] | 
     except ServiceError:
         return None
     return Failure.ACCESS, (
-        f"checkpoints.export_to: Managed Lustre may not write gs://{bucket}; run: gcloud storage "
-        f"buckets add-iam-policy-binding gs://{bucket} --member={agent} "
-        "--role=roles/storage.objectUser"
+        f"checkpoints.export_to: Managed Lustre may not write gs://{bucket}; run: "
+        + lustre_grant(bucket, agent)
     )
 
 
