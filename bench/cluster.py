@@ -51,8 +51,12 @@ def run() -> dict[str, float | str]:
         raise Unavailable("run `python -m tests.cluster.tools.build` first (minutes, once)")
     done = subprocess.run(
         [sys.executable, "-m", "bench.cluster"],
-        cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False,
-    )  # fmt: skip
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
     if done.returncode != 0:
         last = (done.stderr.strip().splitlines() or ["no word"])[-1]
         if "NoNamespaceError" in last:
@@ -126,11 +130,11 @@ class Bench:
 
     def lustrum(self, pause: float) -> dict[str, float]:
         """One training by Lustrum's functions; seconds from its end."""
-        from lustrum import task
-        from lustrum.events import JobEvent
-        from lustrum.job.command import supervisor_spec
-        from lustrum.run import Job, State
-        from lustrum.steps import events, teardown, training
+        from lustrum.core import supervisor_jobs
+        from lustrum.core.events import JobEvent
+        from lustrum.core.record import Job, State
+        from lustrum.core.training_command import supervisor_spec
+        from lustrum.handlers import reactions, teardown, training
 
         from tests.cluster.functions import EXECUTION, TEARDOWN
 
@@ -143,23 +147,31 @@ class Bench:
         submit = functions.services("submit-ray-job")
         functions.ledger.change(run_id, lambda one: _submitted(one, Job, identity))
         spec = supervisor_spec(
-            run_id, 1, command=command, max_steps=STEPS, project="example",
-            topic="lustrum-events", token=False, pubsub_endpoint=self.pubsub.url,
+            run_id,
+            1,
+            command=command,
+            max_steps=STEPS,
+            project="example",
+            topic="lustrum-events",
+            token=False,
+            pubsub_endpoint=self.pubsub.url,
             metadata_wait_seconds=0.0,
-        )  # fmt: skip
+        )
         react, check = (functions.services(one) for one in ("react-to-event", "check-ray-job"))
         rung, looks = threading.Event(), [0]
 
         def deliver(event: dict[str, Any]) -> None:
-            answer = events.react(react, JobEvent.model_validate(event))
+            answer = reactions.react(react, JobEvent.model_validate(event))
             if event["type"] == "job.completed" and answer["rung"]:
                 rung.set()
 
         self.pubsub.listener = deliver
         submit.ray(submit.kubernetes(run_id), run_id).submit(
-            identity, task.entrypoint("train", spec), task.job_environment(functions.plan),
+            identity,
+            supervisor_jobs.entrypoint("train", spec),
+            supervisor_jobs.job_environment(functions.plan),
             {"run_id": run_id, "attempt": "1"},
-        )  # fmt: skip
+        )
         if not rung.wait(120):
             raise RuntimeError(f"{run_id}: no job.completed")
         while True:  # as rl_run does: look, and wait as long as the answer says
@@ -217,9 +229,11 @@ class Bench:
         from tests.cluster.plans import fresh_plan
 
         plan = fresh_plan(
-            profile="tiny-grpo", nodes=2, overrides={"grpo.max_num_steps": STEPS},
+            profile="tiny-grpo",
+            nodes=2,
+            overrides={"grpo.max_num_steps": STEPS},
             checkpoints={"save_period": 2, "keep": 2},
-        )  # fmt: skip
+        )
         install_roles(self.api, plan.run_id)
         return Functions(self.plane, self.nodes, plan)
 
@@ -243,9 +257,9 @@ class Bench:
         )
 
     def _ray_cluster(self, functions: Any, workers: int) -> dict[str, Any]:
-        from lustrum import manifest
+        from lustrum.core import kubernetes_objects
 
-        found: dict[str, Any] = manifest.ray_cluster(functions.plan, 2e9, workers)
+        found: dict[str, Any] = kubernetes_objects.ray_cluster(functions.plan, 2e9, workers)
         return found
 
     def _prepare(self, functions: Any) -> None:
@@ -256,9 +270,9 @@ class Bench:
 
     def _up(self, functions: Any, workers: int) -> None:
         """Bring a RayCluster up by its function, Ray's own count of nodes included."""
-        from lustrum.readiness import cluster_is_ready
-        from lustrum.run import State
-        from lustrum.steps.cluster import apply_ray_cluster
+        from lustrum.core.readiness import cluster_is_ready
+        from lustrum.core.record import State
+        from lustrum.handlers.ray_cluster import apply_ray_cluster
 
         from tests.cluster.functions import EXECUTION
 
@@ -318,8 +332,11 @@ def main(repetitions: int) -> None:
                     pause = chance.uniform(0.0, RAYJOB_POLL_S)
                     ours.append(bench.lustrum(pause))
                     theirs.append(bench.ray_job(pause))
-                    print(f"{number + 1}: Lustrum {ours[-1]}, RayJob {theirs[-1]:.2f}",
-                          file=sys.stderr, flush=True)  # fmt: skip
+                    print(
+                        f"{number + 1}: Lustrum {ours[-1]}, RayJob {theirs[-1]:.2f}",
+                        file=sys.stderr,
+                        flush=True,
+                    )
         finally:
             nodes.stop()
     print(json.dumps(_figures(ours, theirs)))

@@ -167,7 +167,9 @@ def _functions(now: Any) -> Any:
     Polls and deadlines are those of the first profile. No event rings the doorbell.
     """
     began: dict[str, float] = {}
-    profiles = yaml.safe_load((ROOT / "shared/lustrum/profiles.yaml").read_text(encoding="utf-8"))
+    profiles = yaml.safe_load(
+        (ROOT / "shared/lustrum/core/profiles.yaml").read_text(encoding="utf-8")
+    )
     timing = next(iter(profiles.values()))["timing"]
 
     def since(what: str) -> float:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 LIBRARY = ROOT / "shared" / "lustrum"
-LEFT_OUT = ("__pycache__", "*.pyc", "cli", "cli.py", "live.py", "doctor.py", "preview.py")
+LEFT_OUT = ("__pycache__", "*.pyc", "cli", "terminal_view.py", "checks.py", "preview.py")
 
 
 def stage(target: Path) -> list[Path]:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from lustrum.job.archive import MODULES
+from lustrum.adapters.supervisor_archive import MODULES
 
 from infra.staging import ROOT, stage
 
@@ -21,7 +21,7 @@ TOUCHES = {
     "google-cloud-workflows": "from google.cloud.workflows import executions_v1",
     "google-cloud-container": "from google.cloud import container_v1",
     "kubernetes": "import lustrum.adapters.kubernetes",
-    "matplotlib": "import lustrum.report; lustrum.report.render",
+    "matplotlib": "import lustrum.show.report; lustrum.show.report.render",
     "requests": "import google.auth.transport.requests",
 }
 
@@ -69,7 +69,7 @@ class TestStaging:
             assert (staged / name / "requirements.txt").exists()
             for module in MODULES:  # what the function puts into the supervisor's archive
                 assert (staged / name / "lustrum" / "job" / f"{module}.py").exists()
-            assert (staged / name / "lustrum" / "profiles.yaml").exists()
+            assert (staged / name / "lustrum" / "core" / "profiles.yaml").exists()
 
     @pytest.mark.parametrize("name", FUNCTIONS)
     def test_staged_function_imports_with_its_requirements_alone(

@@ -2,9 +2,9 @@
 
 import flask
 import functions_framework
-from lustrum.http import Reply, answer_call
-from lustrum.services import services
-from lustrum.steps.cluster import delete_ray_cluster as step
+from lustrum.handlers.ray_cluster import delete_ray_cluster as step
+from lustrum.wiring.http import Reply, answer_call
+from lustrum.wiring.services import services
 
 
 @functions_framework.http

@@ -4,10 +4,10 @@ import json
 
 import flask
 import functions_framework
-from lustrum.http import Reply, log
-from lustrum.services import services
-from lustrum.steps.reaping import ReapFailed
-from lustrum.steps.reaping import reap_runs as step
+from lustrum.handlers.reaping import ReapFailed
+from lustrum.handlers.reaping import reap_runs as step
+from lustrum.wiring.http import Reply, log
+from lustrum.wiring.services import services
 
 
 @functions_framework.http

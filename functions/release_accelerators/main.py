@@ -2,9 +2,9 @@
 
 import flask
 import functions_framework
-from lustrum.http import Reply, answer_call
-from lustrum.services import services
-from lustrum.steps.teardown import release_accelerators as step
+from lustrum.handlers.teardown import release_accelerators as step
+from lustrum.wiring.http import Reply, answer_call
+from lustrum.wiring.services import services
 
 
 @functions_framework.http

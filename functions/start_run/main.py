@@ -2,9 +2,9 @@
 
 import flask
 import functions_framework
-from lustrum.http import Reply, answer_push
-from lustrum.services import services
-from lustrum.steps.requests import handle_push
+from lustrum.handlers.start import handle_push
+from lustrum.wiring.http import Reply, answer_push
+from lustrum.wiring.services import services
 
 
 @functions_framework.http

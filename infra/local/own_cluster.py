@@ -16,11 +16,11 @@ from functools import cached_property
 from pathlib import Path
 
 from kubernetes.config import ConfigException, list_kube_config_contexts
-from lustrum import names
 from lustrum.adapters.google import Tokens
 from lustrum.adapters.kubernetes import Kubernetes
-from lustrum.errors import NotFound, ServiceError
-from lustrum.settings import Settings
+from lustrum.core import names
+from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.settings import Settings
 
 from infra.local.processes import LOOPBACK
 

@@ -15,9 +15,9 @@ from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
 
-from lustrum import names
-from lustrum.plan import make_plan
-from lustrum.request import BadRequest, StartRequest, parse_request
+from lustrum.core import names
+from lustrum.core.plan import make_plan
+from lustrum.core.request import BadRequest, StartRequest, parse_request
 from rich.console import Console
 
 from infra.local.emulators import Missing
@@ -116,10 +116,10 @@ def _clear(own: OwnCluster, run_id: str, console: Console) -> list[str]:
 def _follow(stack: Stack, run_id: str, limit: float, console: Console) -> Any:
     """Show the run until it is over; None when it never appeared."""
     os.environ |= {key: value for key, value in stack.env.items() if os.environ.get(key) != value}
-    from lustrum.errors import NotFound
-    from lustrum.live import LiveView
-    from lustrum.services import Services
-    from lustrum.settings import read_settings
+    from lustrum.core.errors import NotFound
+    from lustrum.show.terminal_view import LiveView
+    from lustrum.wiring.services import Services
+    from lustrum.wiring.settings import read_settings
 
     ledger = Services(read_settings(os.environ)).ledger
     end = time.monotonic() + limit
@@ -174,7 +174,7 @@ def _say_end(console: Console, run: Any, kept: Path, left: list[str], seconds: f
     if run is None:
         console.print("run - UNFINISHED")
         return
-    from lustrum.live import last_line
+    from lustrum.show.terminal_view import last_line
 
     console.print(f"{last_line(run, time.time())} in {seconds:.0f} s")
 

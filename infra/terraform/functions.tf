@@ -101,7 +101,7 @@ locals {
   # Deletion by name of what outlived its destroy; a build that still lives would only make it anew.
   sweep = ["cloudbuild.builds.update", "container.clusters.delete", "lustre.instances.delete"]
 
-  # lustrum.settings
+  # lustrum.wiring.settings
   environment = {
     LUSTRUM_PROJECT       = var.project
     LUSTRUM_REGION        = var.region

@@ -7,7 +7,7 @@ from typing import Any
 import google.auth
 import pytest
 from lustrum.adapters.google import Tokens
-from lustrum.settings import Settings
+from lustrum.core.settings import Settings
 
 
 class Credentials:

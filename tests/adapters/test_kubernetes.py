@@ -9,9 +9,9 @@ import pytest
 import urllib3
 from lustrum.adapters.google import Tokens
 from lustrum.adapters.kubernetes import Kubernetes
-from lustrum.errors import NotFound, ServiceError
-from lustrum.failures import Failure
-from lustrum.settings import Settings
+from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.failures import Failure
+from lustrum.core.settings import Settings
 
 
 class Reply:

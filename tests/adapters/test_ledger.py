@@ -11,9 +11,9 @@ from typing import Any
 
 import pytest
 from lustrum.adapters.ledger import FirestoreLedger, Ledger
-from lustrum.errors import NotFound, ServiceError
-from lustrum.names import run_id
-from lustrum.run import Refused, Run, State, advance
+from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.names import run_id
+from lustrum.core.record import Refused, Run, State, advance
 
 from infra.local import emulators
 from infra.local.processes import Children, answers

@@ -9,9 +9,9 @@ import httpx
 import pytest
 from lustrum.adapters.google import Rest, Tokens
 from lustrum.adapters.project import Project, asker
-from lustrum.errors import NotFound, ServiceError
-from lustrum.probes import Quota, ServiceQuota
-from lustrum.settings import Settings
+from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.settings import Settings
+from lustrum.doctor.project_questions import Quota, ServiceQuota
 
 Answers = Mapping[str, dict[str, Any]]
 

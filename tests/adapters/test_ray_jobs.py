@@ -10,8 +10,8 @@ import httpx
 import pytest
 from lustrum.adapters import ray_jobs
 from lustrum.adapters.ray_jobs import Answer, RayJob, RayJobs
-from lustrum.errors import NotFound, ServiceError
-from lustrum.failures import Failure
+from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.failures import Failure
 
 JOB = {
     "submission_id": "rl-0123456789-a1", "status": "RUNNING", "message": "Job is running",

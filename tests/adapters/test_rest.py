@@ -14,9 +14,9 @@ from lustrum.adapters.compute import Compute
 from lustrum.adapters.google import Rest, Tokens, pages
 from lustrum.adapters.lustre import Lustre
 from lustrum.adapters.storage import Storage, split
-from lustrum.errors import NotFound, ServiceError
-from lustrum.failures import Failure
-from lustrum.settings import Settings
+from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.failures import Failure
+from lustrum.core.settings import Settings
 
 SETTINGS = Settings(
     project="p", region="us-east1", build_trigger="projects/p/locations/us-east1/triggers/t"

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 import yaml
-from lustrum import names
 from lustrum.adapters.kubernetes import Kubernetes
+from lustrum.core import names
 
 from infra.local.builds.blueprint import Invalid, expand
 from infra.local.builds.inside import manifests

@@ -77,7 +77,7 @@ class TestBuildFile:
         assert build["substitutions"]["_ACTION"] == ""
 
     def test_callers_give_exactly_these(self, build: BuildFile) -> None:
-        text = (ROOT / "shared" / "lustrum" / "deployment.py").read_text()
+        text = (ROOT / "shared" / "lustrum" / "core" / "build_substitutions.py").read_text()
         given = set(re.findall(r'"(_[A-Z_]+)"', text))
         assert set(build["substitutions"]) == given | set(FIXED)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lustrum.failures import Failure
+from lustrum.core.failures import Failure
 
 from tests.builds.paths import load
 

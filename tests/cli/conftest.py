@@ -10,9 +10,9 @@ import pytest
 from lustrum.adapters.storage import StoredObject
 from lustrum.cli import app
 from lustrum.cli.session import Session
-from lustrum.errors import NotFound
-from lustrum.services import Services
-from lustrum.settings import Settings
+from lustrum.core.errors import NotFound
+from lustrum.core.settings import Settings
+from lustrum.wiring.services import Services
 from typer.testing import CliRunner
 
 from tests.core import records

@@ -9,11 +9,11 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from lustrum import names
-from lustrum.request import StartRequest, parse_request
-from lustrum.run import Cancel, Teardown
-from lustrum.settings import read_settings
-from lustrum.steps import requests
+from lustrum.core import names
+from lustrum.core.record import Cancel, Teardown
+from lustrum.core.request import StartRequest, parse_request
+from lustrum.handlers import start
+from lustrum.wiring.settings import read_settings
 
 from tests.cli.conftest import Shell
 from tests.core import records
@@ -33,7 +33,7 @@ class FakeWorkflows:
 @pytest.fixture
 def alive(lustrum: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
     """The real step of `start_run` takes each message while the command waits for it."""
-    monkeypatch.setattr(requests, "relabel", lambda services, run: None)
+    monkeypatch.setattr(start, "relabel", lambda services, run: None)
     services = lustrum.services(read_settings(lustrum.env))
     services.workflows = FakeWorkflows()  # type: ignore[assignment]
     taken: set[int] = set()
@@ -49,7 +49,7 @@ def alive(lustrum: Shell, monkeypatch: pytest.MonkeyPatch) -> Shell:
                         "messageId": str(number),
                     }
                 }
-                requests.handle_push(services, json.dumps(body).encode())
+                start.handle_push(services, json.dumps(body).encode())
 
     lustrum.on_sleep = deliver
     return lustrum

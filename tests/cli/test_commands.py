@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from google.api_core.exceptions import PermissionDenied, ServiceUnavailable
 from lustrum.cli import app
-from lustrum.errors import ServiceError
-from lustrum.failures import Failure
+from lustrum.core.errors import ServiceError
+from lustrum.core.failures import Failure
 
 from tests.cli.conftest import Shell
 

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from lustrum import doctor
+from lustrum.doctor import checks
 
 from tests.cli.conftest import Shell
 
@@ -16,22 +16,22 @@ class FakeRest:
 
 
 @pytest.fixture
-def examined(lustrum: Shell, monkeypatch: pytest.MonkeyPatch) -> list[doctor.Options]:
+def examined(lustrum: Shell, monkeypatch: pytest.MonkeyPatch) -> list[checks.Options]:
     lustrum.rest = FakeRest()
-    seen: list[doctor.Options] = []
+    seen: list[checks.Options] = []
 
-    def run(options: doctor.Options, console: Any) -> int:
+    def run(options: checks.Options, console: Any) -> int:
         seen.append(options)
         console.print_json(json.dumps({"as_json": options.as_json}))
         return 1
 
-    monkeypatch.setattr(doctor, "run", run)
+    monkeypatch.setattr(checks, "run", run)
     return seen
 
 
 class TestDoctor:
     def test_doctor_examines_the_project_of_the_environment(
-        self, lustrum: Shell, examined: list[doctor.Options]
+        self, lustrum: Shell, examined: list[checks.Options]
     ) -> None:
         result = lustrum("doctor")
         assert result.exit_code == 1
@@ -40,7 +40,7 @@ class TestDoctor:
         assert options.plan.nodes == 8
 
     def test_doctor_needs_no_environment_when_told_where(
-        self, lustrum: Shell, examined: list[doctor.Options]
+        self, lustrum: Shell, examined: list[checks.Options]
     ) -> None:
         lustrum.env.clear()
         lustrum("doctor", "--project", "other", "--region", "europe-west4", "--json")
@@ -50,13 +50,13 @@ class TestDoctor:
         )  # fmt: skip
 
     def test_doctor_examines_for_a_given_request(
-        self, lustrum: Shell, examined: list[doctor.Options]
+        self, lustrum: Shell, examined: list[checks.Options]
     ) -> None:
         lustrum("doctor", "-", stdin='{"nodes": 2}')
         assert examined[0].plan.nodes == 2
 
     def test_doctor_without_project_says_what_to_give(
-        self, lustrum: Shell, examined: list[doctor.Options]
+        self, lustrum: Shell, examined: list[checks.Options]
     ) -> None:
         lustrum.env.clear()
         result = lustrum("doctor")

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 import yaml
-from lustrum import names
-from lustrum.cost import prices
-from lustrum.plan import make_plan
-from lustrum.request import StartRequest
+from lustrum.core import names
+from lustrum.core.cost import prices
+from lustrum.core.plan import make_plan
+from lustrum.core.request import StartRequest
 
 from tests.cli.conftest import Shell
 

@@ -9,9 +9,9 @@ from typing import Any, Literal, get_args, get_origin
 
 import pytest
 from annotated_types import Ge, Gt, Le, Lt
-from lustrum import images
-from lustrum.plan import LUSTRE_TIERS, profiles
-from lustrum.request import (
+from lustrum.core import images
+from lustrum.core.plan import LUSTRE_TIERS, profiles
+from lustrum.core.request import (
     CancelRequest,
     CheckpointRequest,
     ExtendRequest,

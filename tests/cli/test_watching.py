@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 
 import pytest
-from lustrum import names
 from lustrum.adapters.gke import ClusterInfo
-from lustrum.errors import NotFound
-from lustrum.run import Moment, Outcome, Run, State
+from lustrum.core import names
+from lustrum.core.errors import NotFound
+from lustrum.core.record import Moment, Outcome, Run, State
 
 from tests.cli.conftest import Shell
 from tests.core import records

@@ -20,12 +20,12 @@ from typing import Any, TypeVar
 
 import yaml
 from lustrum.adapters.gke import ClusterInfo
-from lustrum.errors import NotFound
-from lustrum.plan import RunPlan
-from lustrum.request import StartRequest
-from lustrum.run import Placement, Run, State, Teardown, advance
-from lustrum.services import Services
-from lustrum.settings import Settings
+from lustrum.core.errors import NotFound
+from lustrum.core.plan import RunPlan
+from lustrum.core.record import Placement, Run, State, Teardown, advance
+from lustrum.core.request import StartRequest
+from lustrum.core.settings import Settings
+from lustrum.wiring.services import Services
 
 from tests.cluster.api import Api
 from tests.cluster.harness import ControlPlane

@@ -5,10 +5,10 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-from lustrum import manifest, names
-from lustrum.job.archive import supervisor_archive
-from lustrum.plan import RunPlan, make_plan
-from lustrum.request import StartRequest
+from lustrum.adapters.supervisor_archive import supervisor_archive
+from lustrum.core import kubernetes_objects, names
+from lustrum.core.plan import RunPlan, make_plan
+from lustrum.core.request import StartRequest
 
 EXPIRES = 1_900_000_000.0
 _counter = itertools.count(1)
@@ -26,7 +26,7 @@ def fresh_plan(**request: Any) -> RunPlan:
 def companions(plan: RunPlan) -> list[dict[str, Any]]:
     """What a RayCluster's pods need beside the claim: account, Secret, ConfigMap."""
     return [
-        manifest.account(plan, EXPIRES),
-        manifest.tokens(plan, EXPIRES, "hf-secret-value", "wandb-secret-value"),
-        manifest.job_files(plan, EXPIRES, {"supervisor.pyz": supervisor_archive()}),
+        kubernetes_objects.account(plan, EXPIRES),
+        kubernetes_objects.tokens(plan, EXPIRES, "hf-secret-value", "wandb-secret-value"),
+        kubernetes_objects.job_files(plan, EXPIRES, {"supervisor.pyz": supervisor_archive()}),
     ]

@@ -6,9 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from lustrum.plan import RunPlan
-from lustrum.run import State
-from lustrum.steps import cluster as steps
+from lustrum.core.plan import RunPlan
+from lustrum.core.record import State
+from lustrum.handlers import ray_cluster as steps
 
 from tests.cluster.api import Api
 from tests.cluster.conftest import Cluster, Until

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from lustrum.adapters.google import Tokens
 from lustrum.adapters.kubernetes import Kubernetes
-from lustrum.errors import ServiceError
-from lustrum.failures import Failure
-from lustrum.settings import Settings, read_settings
+from lustrum.core.errors import ServiceError
+from lustrum.core.failures import Failure
+from lustrum.core.settings import Settings
+from lustrum.wiring.settings import read_settings
 
 from tests.cluster.api import Api
 from tests.cluster.harness import STRANGER, ControlPlane

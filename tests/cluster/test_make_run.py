@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from lustrum import manifest
-from lustrum.names import LABEL_RUN
+from lustrum.core import kubernetes_objects
+from lustrum.core.names import LABEL_RUN
 
 from infra.local.own_cluster import OBJECTS, OwnCluster, Unfit
 from tests.cluster.api import Api
@@ -84,7 +84,7 @@ class TestMakeRun:
         self, api: Api, nodes: Nodes, env: dict[str, str]
     ) -> None:
         plan = fresh_plan(profile="tiny-grpo")
-        for one in (*companions(plan), manifest.ray_cluster(plan, 1_900_000_000.0, 0)):
+        for one in (*companions(plan), kubernetes_objects.ray_cluster(plan, 1_900_000_000.0, 0)):
             api.apply(one)
         own = OwnCluster.of(env)
         assert own is not None

@@ -6,10 +6,10 @@ import time
 from typing import Any
 
 import pytest
-from lustrum import manifest
-from lustrum.failures import NODE_LOSS, Failure
-from lustrum.plan import RunPlan, profiles
-from lustrum.readiness import cluster_is_ready, lost_nodes, trouble, worker_was_replaced
+from lustrum.core import kubernetes_objects
+from lustrum.core.failures import NODE_LOSS, Failure
+from lustrum.core.plan import RunPlan, profiles
+from lustrum.core.readiness import cluster_is_ready, lost_nodes, trouble, worker_was_replaced
 
 from tests.cluster.api import Api, ApiError
 from tests.cluster.conftest import Cluster, Until
@@ -21,7 +21,7 @@ from tests.cluster.processes import Child
 def apply_all(api: Api, plan: RunPlan, workers: int) -> Cluster:
     for companion in companions(plan):
         api.apply(companion)
-    api.apply(manifest.ray_cluster(plan, EXPIRES, workers))
+    api.apply(kubernetes_objects.ray_cluster(plan, EXPIRES, workers))
     return Cluster(api, plan.run_id)
 
 
@@ -56,7 +56,7 @@ class TestRayCluster:
     ) -> None:
         plan = fresh_plan(profile=profile)
         nodes.resize("a4", plan.nodes)
-        sent = manifest.ray_cluster(plan, EXPIRES, plan.nodes)
+        sent = kubernetes_objects.ray_cluster(plan, EXPIRES, plan.nodes)
         cluster = apply_all(api, plan, plan.nodes)
 
         assert lost_fields(sent, cluster.get()) == []
@@ -89,7 +89,7 @@ class TestRayCluster:
         self, api: Api, nodes: Nodes, until: Until
     ) -> None:
         plan = fresh_plan()
-        wrong = manifest.ray_cluster(plan, EXPIRES, 0)
+        wrong = kubernetes_objects.ray_cluster(plan, EXPIRES, 0)
         wrong["spec"]["headGroupSpec"]["template"]["spec"]["containers"] = []
         api.apply(wrong)
         cluster = Cluster(api, plan.run_id)
@@ -127,7 +127,7 @@ class TestRayCluster:
         )
 
     def test_unknown_field_is_refused(self, api: Api) -> None:
-        wrong = manifest.ray_cluster(fresh_plan(), EXPIRES, 1)
+        wrong = kubernetes_objects.ray_cluster(fresh_plan(), EXPIRES, 1)
         wrong["spec"]["headGroupSpec"]["template"]["spec"]["nodeselector"] = {"a": "b"}
         with pytest.raises(ApiError) as refused:
             api.apply(wrong)

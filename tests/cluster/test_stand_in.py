@@ -18,8 +18,8 @@ from google.cloud import container_v1
 from google.cloud.container_v1.services.cluster_manager.transports import (
     ClusterManagerGrpcTransport,
 )
-from lustrum import manifest
-from lustrum.plan import RunPlan
+from lustrum.core import kubernetes_objects
+from lustrum.core.plan import RunPlan
 
 from infra.local.cloud import Cloud
 from tests.cluster.harness import ControlPlane
@@ -84,7 +84,7 @@ def _config_map(name: str = "probe", **data: str) -> dict[str, Any]:
 
 
 def _ray_cluster(plan: RunPlan = PLAN, workers: int = 0) -> dict[str, Any]:
-    body = manifest.ray_cluster(plan, EXPIRES, workers)
+    body = kubernetes_objects.ray_cluster(plan, EXPIRES, workers)
     body["spec"]["suspend"] = True  # the object alone is compared, no pod comes
     return body
 
@@ -181,7 +181,7 @@ def proxy_to_no_service(server: Server) -> Any:
 
 
 def secret_is_stored_as_data(server: Server) -> Any:
-    secret = manifest.tokens(PLAN, EXPIRES, "hf", "wandb")
+    secret = kubernetes_objects.tokens(PLAN, EXPIRES, "hf", "wandb")
     path = f"/api/v1/namespaces/default/secrets/{secret['metadata']['name']}"
     stored = server.apply(path, secret).json()
     server("DELETE", path)

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from lustrum.errors import ServiceError
-from lustrum.failures import NODE_LOSS
-from lustrum.run import State
-from lustrum.steps import cluster, teardown, training
+from lustrum.core.errors import ServiceError
+from lustrum.core.failures import NODE_LOSS
+from lustrum.core.record import State
+from lustrum.handlers import ray_cluster, teardown, training
 
 from tests.cluster.api import Api
 from tests.cluster.conftest import Cluster, Until
@@ -65,7 +65,7 @@ class TestTraining:
         check = functions.services("check-ray-job")
 
         def applied() -> bool:
-            answer = cluster.apply_ray_cluster(
+            answer = ray_cluster.apply_ray_cluster(
                 functions.services("apply-ray-cluster"), run_id, EXECUTION, TOKENS
             )
             assert answer["failure"] is None, answer
@@ -155,5 +155,5 @@ class TestTraining:
             "no GPU node is left",
         )
         delete = functions.services("delete-ray-cluster")
-        until(lambda: cluster.delete_ray_cluster(delete, run_id)["gone"], "all pods are gone")
+        until(lambda: ray_cluster.delete_ray_cluster(delete, run_id)["gone"], "all pods are gone")
         assert shape.pods() == []

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lustrum.plan import RunPlan, make_plan
-from lustrum.request import StartRequest
-from lustrum.run import Checkpoint, Job, Moment, Placement, Run, State
+from lustrum.core.plan import RunPlan, make_plan
+from lustrum.core.record import Checkpoint, Job, Moment, Placement, Run, State
+from lustrum.core.request import StartRequest
 
 RUN_ID = "rl-0123456789"
 NOW = 1_767_225_600.0
@@ -22,13 +22,20 @@ def run(state: State = State.TRAINING, **fields: Any) -> Run:
     request = StartRequest()
     made = make_plan(request, RUN_ID, "bucket")
     base: dict[str, Any] = {
-        "run_id": RUN_ID, "key": "message:1", "request": request, "plan": made, "state": state,
-        "created_at": NOW - 3600, "deadline_at": NOW + 5 * 3600,
-        "hard_deadline_at": NOW + 6 * 3600, "execution": "life", "attempt": 1,
+        "run_id": RUN_ID,
+        "key": "message:1",
+        "request": request,
+        "plan": made,
+        "state": state,
+        "created_at": NOW - 3600,
+        "deadline_at": NOW + 5 * 3600,
+        "hard_deadline_at": NOW + 6 * 3600,
+        "execution": "life",
+        "attempt": 1,
         "history": [Moment(state=state, at=NOW - 900)],
         "placement": Placement(zone_attempt=1, zone="us-east1-b", slot="a", since=NOW - 3000),
         "job": Job(submission_id=f"{RUN_ID}-a1", attempt=1, submitted_at=NOW - 900),
-    }  # fmt: skip
+    }
     return Run(**{**base, **fields})
 
 

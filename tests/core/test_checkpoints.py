@@ -7,7 +7,7 @@ import json
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lustrum.checkpoints import (
+from lustrum.core.checkpoints import (
     Checkpoint,
     export_shortfall,
     is_finished,
@@ -39,9 +39,15 @@ def step(number: int, complete: bool = True) -> Checkpoint:
 class TestStepOf:
     @pytest.mark.parametrize(
         ("name", "expected"),
-        [("step_4", 4), ("tmp_step_6", None), ("old_step_4", None), ("step_4.tmp", None),
-         ("step_", None), ("step_-1", None)],
-    )  # fmt: skip
+        [
+            ("step_4", 4),
+            ("tmp_step_6", None),
+            ("old_step_4", None),
+            ("step_4.tmp", None),
+            ("step_", None),
+            ("step_-1", None),
+        ],
+    )
     def test_step_of_c11(self, name: str, expected: int | None) -> None:
         assert step_of(name) == expected
 
@@ -113,18 +119,27 @@ class TestReadListing:
             {"step": 4, "files": 3, "bytes": 9, "total_steps": None, "complete": False},
         ]
         listing = read_listing(
-            {"type": "checkpoint.list", "checkpoints": items, "free_bytes": 1,
-             "capacity_bytes": 2, "run_id": "rl-0123456789"}
-        )  # fmt: skip
+            {
+                "type": "checkpoint.list",
+                "checkpoints": items,
+                "free_bytes": 1,
+                "capacity_bytes": 2,
+                "run_id": "rl-0123456789",
+            }
+        )
         assert [one.step for one in listing.checkpoints] == [4, 6]
         assert (listing.free_bytes, listing.capacity_bytes) == (1, 2)
 
     @pytest.mark.parametrize(
         "event",
-        [{}, {"type": "job.progress"}, {"type": "checkpoint.list"},
-         {"type": "checkpoint.list", "checkpoints": [{}], "free_bytes": 1, "capacity_bytes": 1},
-         {"type": "checkpoint.list", "checkpoints": None, "free_bytes": 1, "capacity_bytes": 1}],
-    )  # fmt: skip
+        [
+            {},
+            {"type": "job.progress"},
+            {"type": "checkpoint.list"},
+            {"type": "checkpoint.list", "checkpoints": [{}], "free_bytes": 1, "capacity_bytes": 1},
+            {"type": "checkpoint.list", "checkpoints": None, "free_bytes": 1, "capacity_bytes": 1},
+        ],
+    )
     def test_read_listing_refuses_what_is_none(self, event: dict[str, object]) -> None:
         with pytest.raises(ValueError, match=r"type|checkpoint\.list"):
             read_listing(event)
@@ -132,8 +147,12 @@ class TestReadListing:
 
 class TestExportShortfall:
     def objects(self) -> dict[str, int]:
-        return {"training_info.json": 18, "config.yaml": 10, "policy/a": 100,
-                "lustrum-manifest.json": 60}  # fmt: skip
+        return {
+            "training_info.json": 18,
+            "config.yaml": 10,
+            "policy/a": 100,
+            "lustrum-manifest.json": 60,
+        }
 
     def test_export_shortfall_none_when_whole(self) -> None:
         assert export_shortfall(step(4), self.objects()) is None

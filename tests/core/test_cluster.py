@@ -7,31 +7,35 @@ import json
 from typing import Any
 
 import pytest
-from lustrum import manifest
-from lustrum.deployment import next_zone, substitutions
-from lustrum.errors import ServiceError
-from lustrum.failures import Failure
-from lustrum.job.archive import supervisor_archive
-from lustrum.names import LABEL_RUN
-from lustrum.readiness import (
+from lustrum.adapters.supervisor_archive import supervisor_archive
+from lustrum.core import kubernetes_objects
+from lustrum.core.build_substitutions import next_zone, substitutions
+from lustrum.core.errors import ServiceError
+from lustrum.core.failures import Failure
+from lustrum.core.names import LABEL_RUN
+from lustrum.core.readiness import (
     FATAL,
     cluster_is_ready,
     lost_nodes,
     trouble,
     worker_was_replaced,
 )
-from lustrum.run import State
-from lustrum.settings import Settings, Slot, read_settings
+from lustrum.core.record import State
+from lustrum.core.settings import Settings, Slot
+from lustrum.wiring.settings import read_settings
 
 from tests.core.samples import NOW, RUN_ID, plan, run
 
 
 def cluster(ready: int | None = 8, desired: int | None = 8, **more: Any) -> dict[str, Any]:
     status: dict[str, Any] = {
-        "state": "ready", "observedGeneration": 2,
-        "conditions": [{"type": "HeadPodReady", "status": "True"},
-                       {"type": "RayClusterProvisioned", "status": "True"}],
-    }  # fmt: skip
+        "state": "ready",
+        "observedGeneration": 2,
+        "conditions": [
+            {"type": "HeadPodReady", "status": "True"},
+            {"type": "RayClusterProvisioned", "status": "True"},
+        ],
+    }
     if ready is not None:
         status["readyWorkerReplicas"] = ready
     if desired is not None:
@@ -41,10 +45,13 @@ def cluster(ready: int | None = 8, desired: int | None = 8, **more: Any) -> dict
 
 def event(reason: str, message: str = "", **more: Any) -> dict[str, Any]:
     return {
-        "type": "Warning", "reason": reason, "message": message,
+        "type": "Warning",
+        "reason": reason,
+        "message": message,
         "lastTimestamp": "2026-01-01T00:00:00Z",
-        "involvedObject": {"kind": "Pod", "name": f"{RUN_ID}-worker-1"}, **more,
-    }  # fmt: skip
+        "involvedObject": {"kind": "Pod", "name": f"{RUN_ID}-worker-1"},
+        **more,
+    }
 
 
 def waiting_pod(
@@ -59,44 +66,63 @@ def waiting_pod(
 
 
 class TestReady:
-    @pytest.mark.parametrize(("body", "workers", "ready"), (
-        (cluster(), 8, True),
-        (cluster(None, None), 0, True),  # zero is left out of the JSON
-        (cluster(7), 8, False),
-        (cluster(), 4, False),  # of the size before
-        (cluster(observedGeneration=1), 8, False),  # the status speaks of an older spec
-        (cluster(conditions=[{"type": "HeadPodReady", "status": "False"}]), 8, False),
-        (cluster(conditions=[]), 8, False),
-        (cluster(conditions=[{"type": "HeadPodReady", "status": "True"},
-                             {"type": "ReplicaFailure", "status": "True"}]), 8, False),
-        ({"metadata": {"generation": 1}}, 0, False),
-        ({"metadata": {"generation": 1}, "status": {"state": "ready"}}, 0, False),  # sticky
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("body", "workers", "ready"),
+        (
+            (cluster(), 8, True),
+            (cluster(None, None), 0, True),  # zero is left out of the JSON
+            (cluster(7), 8, False),
+            (cluster(), 4, False),  # of the size before
+            (cluster(observedGeneration=1), 8, False),  # the status speaks of an older spec
+            (cluster(conditions=[{"type": "HeadPodReady", "status": "False"}]), 8, False),
+            (cluster(conditions=[]), 8, False),
+            (
+                cluster(
+                    conditions=[
+                        {"type": "HeadPodReady", "status": "True"},
+                        {"type": "ReplicaFailure", "status": "True"},
+                    ]
+                ),
+                8,
+                False,
+            ),
+            ({"metadata": {"generation": 1}}, 0, False),
+            ({"metadata": {"generation": 1}, "status": {"state": "ready"}}, 0, False),  # sticky
+        ),
+    )
     def test_cluster_is_ready(self, body: dict[str, Any], workers: int, ready: bool) -> None:
         assert cluster_is_ready(body, workers) is ready
 
 
 class TestTrouble:
-    @pytest.mark.parametrize(("one", "failure"), (
-        (event("InvalidRayClusterSpec", "rayVersion"), Failure.CONFIG),
-        (event("FailedMount", "mount.lustre: Is the MGS running?"), Failure.LUSTRE_NETWORK),
-        (event("FailedScheduling", 'persistentvolumeclaim "lustre-pvc" not found'),
-         Failure.LUSTRE_CONFIG),
-        (event("Failed", "ErrImagePull: manifest unknown"), Failure.IMAGE_ERROR),
-        (event("FailedScaleUp", "GCE quota exceeded"), Failure.QUOTA),
-        (event("FailedScaleUp", "GCE out of resources"), Failure.STOCKOUT),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("one", "failure"),
+        (
+            (event("InvalidRayClusterSpec", "rayVersion"), Failure.CONFIG),
+            (event("FailedMount", "mount.lustre: Is the MGS running?"), Failure.LUSTRE_NETWORK),
+            (
+                event("FailedScheduling", 'persistentvolumeclaim "lustre-pvc" not found'),
+                Failure.LUSTRE_CONFIG,
+            ),
+            (event("Failed", "ErrImagePull: manifest unknown"), Failure.IMAGE_ERROR),
+            (event("FailedScaleUp", "GCE quota exceeded"), Failure.QUOTA),
+            (event("FailedScaleUp", "GCE out of resources"), Failure.STOCKOUT),
+        ),
+    )
     def test_trouble_of_an_event(self, one: dict[str, Any], failure: Failure) -> None:
         found = trouble([], [one], RUN_ID, NOW - 60)
         assert found is not None and found[0] is failure
 
-    @pytest.mark.parametrize("one", (
-        event("FailedMount", "Is the MGS running?", type="Normal"),
-        event("FailedMount", "Is the MGS running?", lastTimestamp="2025-12-31T00:00:00Z"),
-        event("FailedMount", "Is the MGS running?", involvedObject={"name": "another-pod"}),
-        event("FailedMount", "Is the MGS running?", involvedObject=None),
-        event("Pulled", "all is well"),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "one",
+        (
+            event("FailedMount", "Is the MGS running?", type="Normal"),
+            event("FailedMount", "Is the MGS running?", lastTimestamp="2025-12-31T00:00:00Z"),
+            event("FailedMount", "Is the MGS running?", involvedObject={"name": "another-pod"}),
+            event("FailedMount", "Is the MGS running?", involvedObject=None),
+            event("Pulled", "all is well"),
+        ),
+    )
     def test_trouble_of_others_or_of_old_does_not_count(self, one: dict[str, Any]) -> None:
         assert trouble([], [one], RUN_ID, NOW - 60) is None
 
@@ -106,18 +132,34 @@ class TestTrouble:
         )
         assert found is not None and found[0] is Failure.LUSTRE_NETWORK
 
-    @pytest.mark.parametrize(("reason", "message", "failure"), (
-        ("ImagePullBackOff", "no such tag", Failure.IMAGE_ERROR),
-        ("ImagePullBackOff", 'Back-off pulling image "x": ErrImagePull: x: not found',
-         Failure.IMAGE_ERROR),
-        ("ErrImagePull", "failed to authorize: unexpected status: 403 Forbidden",
-         Failure.IMAGE_ERROR),
-        ("InvalidImageName", None, Failure.IMAGE_ERROR),
-        ("ErrImagePull", "dial tcp: lookup nvcr.io: i/o timeout", Failure.INFRA_TRANSIENT),
-        ("ErrImagePull", "unexpected status code 503 Service Unavailable",
-         Failure.INFRA_TRANSIENT),
-        ("ImagePullBackOff", "429 Too Many Requests - toomanyrequests", Failure.INFRA_TRANSIENT),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("reason", "message", "failure"),
+        (
+            ("ImagePullBackOff", "no such tag", Failure.IMAGE_ERROR),
+            (
+                "ImagePullBackOff",
+                'Back-off pulling image "x": ErrImagePull: x: not found',
+                Failure.IMAGE_ERROR,
+            ),
+            (
+                "ErrImagePull",
+                "failed to authorize: unexpected status: 403 Forbidden",
+                Failure.IMAGE_ERROR,
+            ),
+            ("InvalidImageName", None, Failure.IMAGE_ERROR),
+            ("ErrImagePull", "dial tcp: lookup nvcr.io: i/o timeout", Failure.INFRA_TRANSIENT),
+            (
+                "ErrImagePull",
+                "unexpected status code 503 Service Unavailable",
+                Failure.INFRA_TRANSIENT,
+            ),
+            (
+                "ImagePullBackOff",
+                "429 Too Many Requests - toomanyrequests",
+                Failure.INFRA_TRANSIENT,
+            ),
+        ),
+    )
     def test_trouble_of_an_image(self, reason: str, message: str | None, failure: Failure) -> None:
         found = trouble([waiting_pod(reason, message)], [], RUN_ID, 0)
         assert found is not None and found[0] is failure and (message or reason) in found[1]
@@ -135,9 +177,15 @@ class TestTrouble:
         found = trouble([running], events, RUN_ID, 0)
         assert found is None or found[0] not in FATAL
 
-    @pytest.mark.parametrize(("kind", "restarts", "fatal"), (
-        ("head", 0, False), ("head", 2, False), ("head", 3, True), ("worker", 9, False),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("kind", "restarts", "fatal"),
+        (
+            ("head", 0, False),
+            ("head", 2, False),
+            ("head", 3, True),
+            ("worker", 9, False),
+        ),
+    )
     def test_trouble_of_a_container_that_does_not_start(
         self, kind: str, restarts: int, fatal: bool
     ) -> None:
@@ -153,31 +201,51 @@ class TestTrouble:
 
 
 class TestLostNodes:
-    @pytest.mark.parametrize(("one", "failure"), (
-        (event("Shutdown", "Node is shutting down", involvedObject={"kind": "Node", "name": "n"}),
-         Failure.PREEMPTED),
-        (event("NodeNotReady", "", involvedObject={"kind": "Node", "name": "n"}),
-         Failure.NODE_LOST),
-        (event("TaintManagerEviction", "node was preempted"), Failure.PREEMPTED),
-        (event("Shutdown", "Shutdown manager detected shutdown event"), Failure.PREEMPTED),
-        (event("FailedScheduling", "preemption: Preemption is not helpful"), None),
-        (event("NotTriggerScaleUp", "No preemption victims found"), None),
-        (event("NodeNotReady", "", lastTimestamp="2025-12-31T00:00:00Z"), None),
-        (event("Pulled", "fine"), None),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("one", "failure"),
+        (
+            (
+                event(
+                    "Shutdown",
+                    "Node is shutting down",
+                    involvedObject={"kind": "Node", "name": "n"},
+                ),
+                Failure.PREEMPTED,
+            ),
+            (
+                event("NodeNotReady", "", involvedObject={"kind": "Node", "name": "n"}),
+                Failure.NODE_LOST,
+            ),
+            (event("TaintManagerEviction", "node was preempted"), Failure.PREEMPTED),
+            (event("Shutdown", "Shutdown manager detected shutdown event"), Failure.PREEMPTED),
+            (event("FailedScheduling", "preemption: Preemption is not helpful"), None),
+            (event("NotTriggerScaleUp", "No preemption victims found"), None),
+            (event("NodeNotReady", "", lastTimestamp="2025-12-31T00:00:00Z"), None),
+            (event("Pulled", "fine"), None),
+        ),
+    )
     def test_lost_nodes_of_an_event(self, one: dict[str, Any], failure: Failure | None) -> None:
         assert lost_nodes([], [one], RUN_ID, NOW - 60) is failure
 
-    def pod(self, ended: str | None, reason: str = "Terminated",
-            message: str = "Pod was terminated in response to imminent node shutdown."
-            ) -> dict[str, Any]:  # fmt: skip
+    def pod(
+        self,
+        ended: str | None,
+        reason: str = "Terminated",
+        message: str = "Pod was terminated in response to imminent node shutdown.",
+    ) -> dict[str, Any]:
         state = {"terminated": {"finishedAt": ended}} if ended else {"running": {}}
         return {
-            "metadata": {"name": "p", "labels": {"ray.io/node-type": "worker"},
-                         "creationTimestamp": "2025-12-31T23:00:00Z"},
-            "status": {"reason": reason, "message": message,
-                       "containerStatuses": [{"state": state}]},
-        }  # fmt: skip
+            "metadata": {
+                "name": "p",
+                "labels": {"ray.io/node-type": "worker"},
+                "creationTimestamp": "2025-12-31T23:00:00Z",
+            },
+            "status": {
+                "reason": reason,
+                "message": message,
+                "containerStatuses": [{"state": state}],
+            },
+        }
 
     def test_lost_nodes_of_a_pod(self) -> None:
         assert lost_nodes([self.pod("2026-01-01T00:00:00Z")], [], RUN_ID, NOW - 60) == "PREEMPTED"
@@ -200,7 +268,7 @@ class TestManifest:
     @pytest.mark.parametrize("workers", (0, 8))
     def test_ray_cluster(self, workers: int) -> None:
         made = plan()
-        body = manifest.ray_cluster(made, NOW, workers)
+        body = kubernetes_objects.ray_cluster(made, NOW, workers)
         spec = body["spec"]
         assert body["metadata"]["name"] == RUN_ID
         assert body["metadata"]["labels"][LABEL_RUN] == RUN_ID
@@ -223,40 +291,46 @@ class TestManifest:
         """8 A4 nodes of 224 CPUs carry 8 workers; the head is not among them."""
         made = plan()
         assert float(made.worker.cpu) <= 224
-        assert int(manifest.ray_cluster(made, 0, 8)["spec"]["headGroupSpec"]["rayStartParams"]
-                   ["num-cpus"]) >= 1  # fmt: skip
+        assert (
+            int(
+                kubernetes_objects.ray_cluster(made, 0, 8)["spec"]["headGroupSpec"][
+                    "rayStartParams"
+                ]["num-cpus"]
+            )
+            >= 1
+        )
 
     def test_the_head_is_not_evicted(self) -> None:
-        body = manifest.ray_cluster(plan(), 0, 0)
+        body = kubernetes_objects.ray_cluster(plan(), 0, 0)
         annotations = body["spec"]["headGroupSpec"]["template"]["metadata"]["annotations"]
         assert annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
 
     def test_no_secret_is_in_an_environment(self) -> None:
-        body = manifest.ray_cluster(plan(), 0, 8)
+        body = kubernetes_objects.ray_cluster(plan(), 0, 8)
         groups = [body["spec"]["headGroupSpec"], *body["spec"]["workerGroupSpecs"]]
         for group in groups:
             for item in group["template"]["spec"]["containers"][0]["env"]:
                 assert set(item) == {"name", "value"}
                 assert item["value"].startswith("/")
-        secret = manifest.tokens(plan(), 0, "hf_x", "wandb_y")
+        secret = kubernetes_objects.tokens(plan(), 0, "hf_x", "wandb_y")
         assert secret["stringData"]["hf_token"] == "hf_x"
         assert "wandb_y" in secret["stringData"]["netrc"]
-        assert manifest.tokens(plan(), 0, "", "")["stringData"] == {}
+        assert kubernetes_objects.tokens(plan(), 0, "", "")["stringData"] == {}
 
     def test_supervisor_fits_into_its_config_map_as_it_is(self) -> None:
         files = {"supervisor.pyz": supervisor_archive()}
-        body = manifest.job_files(plan(), NOW, files)
+        body = kubernetes_objects.job_files(plan(), NOW, files)
         assert "data" not in body
         assert base64.b64decode(body["binaryData"]["supervisor.pyz"]) == files["supervisor.pyz"]
         assert len(json.dumps(body)) < 2**20  # the most that Kubernetes takes
 
     def test_the_hash_leaves_replicas_out_and_nothing_else(self) -> None:
         annotations = [
-            manifest.ray_cluster(plan(), expires, workers)["metadata"]["annotations"]
+            kubernetes_objects.ray_cluster(plan(), expires, workers)["metadata"]["annotations"]
             for expires, workers in ((0, 0), (0, 8), (5, 8))
         ]
         assert annotations[0] == annotations[1] == annotations[2]
-        other = manifest.ray_cluster(plan(nodes=4), 0, 4)["metadata"]["annotations"]
+        other = kubernetes_objects.ray_cluster(plan(nodes=4), 0, 4)["metadata"]["annotations"]
         assert other != annotations[0]
 
 
@@ -264,8 +338,14 @@ SLOTS = (
     Slot("a", "us-east1", "n", "s", "p", "v", "172.16.0.0/28"),
     Slot("b", "us-central1", "n", "s", "p", "v", "172.16.0.16/28"),
 )
-SETTINGS = Settings(project="p", region="us-east1", slots=SLOTS, state_bucket="state",
-                    node_account="nodes@p", scripts="gs://state/s.zip")  # fmt: skip
+SETTINGS = Settings(
+    project="p",
+    region="us-east1",
+    slots=SLOTS,
+    state_bucket="state",
+    node_account="nodes@p",
+    scripts="gs://state/s.zip",
+)
 
 
 class TestDeployment:
@@ -292,12 +372,16 @@ class TestDeployment:
         with pytest.raises(ValueError, match="LUSTRUM_SLOTS"):
             substitutions(run(), Settings(project="p", region="r"), "deploy")
 
-    @pytest.mark.parametrize(("tried", "closed", "zone"), (
-        ([], [], "us-east1-b"), (["us-east1-b"], [], "us-east1-c"),
-        (["us-east1-b"], ["us-east1"], "us-central1-a"),
-        (["us-east1-b", "us-east1-c", "us-central1-a"], [], None),
-        ([], ["us-east1", "us-central1"], None),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("tried", "closed", "zone"),
+        (
+            ([], [], "us-east1-b"),
+            (["us-east1-b"], [], "us-east1-c"),
+            (["us-east1-b"], ["us-east1"], "us-central1-a"),
+            (["us-east1-b", "us-east1-c", "us-central1-a"], [], None),
+            ([], ["us-east1", "us-central1"], None),
+        ),
+    )
     def test_next_zone(self, tried: list[str], closed: list[str], zone: str | None) -> None:
         zones = ["europe-west4-a", "us-east1-b", "us-east1-c", "us-central1-a"]
         one = run(plan=plan(zones=zones), zones_tried=tried, regions_closed=closed)
@@ -305,15 +389,29 @@ class TestDeployment:
 
 
 class TestSettings:
-    @pytest.mark.parametrize(("env", "word"), (
-        ({}, "LUSTRUM_PROJECT"),
-        ({"LUSTRUM_PROJECT": "p"}, "LUSTRUM_REGION"),
-        ({"LUSTRUM_PROJECT": "p", "LUSTRUM_REGION": "r", "LUSTRUM_SLOTS": "x"}, "LUSTRUM_SLOTS"),
-        ({"LUSTRUM_PROJECT": "p", "LUSTRUM_REGION": "r", "LUSTRUM_SLOTS": '[{"name": "a"}]'},
-         "LUSTRUM_SLOTS"),
-        ({"LUSTRUM_PROJECT": "p", "LUSTRUM_REGION": "r", "LUSTRUM_ENDPOINTS": "{"},
-         "LUSTRUM_ENDPOINTS"),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("env", "word"),
+        (
+            ({}, "LUSTRUM_PROJECT"),
+            ({"LUSTRUM_PROJECT": "p"}, "LUSTRUM_REGION"),
+            (
+                {"LUSTRUM_PROJECT": "p", "LUSTRUM_REGION": "r", "LUSTRUM_SLOTS": "x"},
+                "LUSTRUM_SLOTS",
+            ),
+            (
+                {
+                    "LUSTRUM_PROJECT": "p",
+                    "LUSTRUM_REGION": "r",
+                    "LUSTRUM_SLOTS": '[{"name": "a"}]',
+                },
+                "LUSTRUM_SLOTS",
+            ),
+            (
+                {"LUSTRUM_PROJECT": "p", "LUSTRUM_REGION": "r", "LUSTRUM_ENDPOINTS": "{"},
+                "LUSTRUM_ENDPOINTS",
+            ),
+        ),
+    )
     def test_read_settings_names_what_is_wrong(self, env: dict[str, str], word: str) -> None:
         with pytest.raises(ServiceError) as error:
             read_settings(env)

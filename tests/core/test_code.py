@@ -8,7 +8,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
-from lustrum.code import CodeRefused, pack, walk
+from lustrum.cli.pack import CodeRefused, pack, walk
 
 
 @pytest.fixture
@@ -124,9 +124,19 @@ _SECRETS = {
 class TestSecrets:
     @pytest.mark.parametrize(
         "name",
-        [".env", ".env.local", "env.sh", "conf/tls.pem", "id_rsa", ".netrc", "netrc",
-         ".git-credentials", "kubeconfig", "application_default_credentials.json"],
-    )  # fmt: skip
+        [
+            ".env",
+            ".env.local",
+            "env.sh",
+            "conf/tls.pem",
+            "id_rsa",
+            ".netrc",
+            "netrc",
+            ".git-credentials",
+            "kubeconfig",
+            "application_default_credentials.json",
+        ],
+    )
     def test_secret_by_name(self, folder: Path, tmp_path: Path, name: str) -> None:
         write(folder / name, "x")
         with pytest.raises(CodeRefused, match=name.rsplit("/", 1)[-1].replace(".", r"\.")):

@@ -8,13 +8,13 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from lustrum.control_plane import INVOKERS, ROLES, SERVICES
-from lustrum.doctor import Finding, Level, Options, examine, run
-from lustrum.errors import NotFound, ServiceError
-from lustrum.failures import Failure
-from lustrum.plan import RunPlan, make_plan
-from lustrum.probes import Bindings, Quota, ServiceQuota
-from lustrum.request import StartRequest
+from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.failures import Failure
+from lustrum.core.plan import RunPlan, make_plan
+from lustrum.core.request import StartRequest
+from lustrum.doctor.checks import Finding, Level, Options, examine, run
+from lustrum.doctor.expected_setup import INVOKERS, ROLES, SERVICES
+from lustrum.doctor.project_questions import Bindings, Quota, ServiceQuota
 from rich.console import Console
 
 PROJECT, NUMBER = "my-project", "123456789012"
@@ -45,9 +45,11 @@ class Ready:
         self.lustre = [
             ServiceQuota(
                 "lustre.googleapis.com/StorageFor500MBpsThroughputPerTiB-per-zone",
-                {"zone": "us-east1-b"}, frozenset(), 100_000,
+                {"zone": "us-east1-b"},
+                frozenset(),
+                100_000,
             )
-        ]  # fmt: skip
+        ]
         self.peering_states = {"servicenetworking-googleapis-com": "ACTIVE"}
         self.project = {
             (role.format(project=PROJECT), email(account))
@@ -130,8 +132,9 @@ class Ready:
 def plan(**request: Any) -> RunPlan:
     return make_plan(
         StartRequest.model_validate({"action": "start", **request}),
-        "rl-0123456789", f"{PROJECT}-lustrum-exports",
-    )  # fmt: skip
+        "rl-0123456789",
+        f"{PROJECT}-lustrum-exports",
+    )
 
 
 def options(probes: Ready, **request: Any) -> Options:

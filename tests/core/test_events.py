@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lustrum.alerts import AlertAction, Incident
-from lustrum.errors import MalformedEvent
-from lustrum.events import (
+from lustrum.core.alerts import AlertAction, Incident
+from lustrum.core.errors import MalformedEvent
+from lustrum.core.events import (
     BuildNotice,
     ClusterNotice,
     JobEvent,
@@ -28,17 +28,46 @@ JSON = st.recursive(
     max_leaves=10,
 )
 # The keys that decide what a message is, so that generated ones get past the first look.
-KEYS = st.sampled_from([
-    "type", "run_id", "attempt", "step", "event_id", "at", "checkpoint", "steps", "status", "id",
-    "substitutions", "tags", "incident", "version", "exit_code", "class", "message", "reward",
-])  # fmt: skip
+KEYS = st.sampled_from(
+    [
+        "type",
+        "run_id",
+        "attempt",
+        "step",
+        "event_id",
+        "at",
+        "checkpoint",
+        "steps",
+        "status",
+        "id",
+        "substitutions",
+        "tags",
+        "incident",
+        "version",
+        "exit_code",
+        "class",
+        "message",
+        "reward",
+    ]
+)
 INCIDENT = st.dictionaries(
-    st.sampled_from([
-        "incident_id", "state", "started_at", "ended_at", "resource", "metric", "summary",
-        "policy_name", "policy_user_labels", "observed_value", "documentation",
-    ]),
+    st.sampled_from(
+        [
+            "incident_id",
+            "state",
+            "started_at",
+            "ended_at",
+            "resource",
+            "metric",
+            "summary",
+            "policy_name",
+            "policy_user_labels",
+            "observed_value",
+            "documentation",
+        ]
+    ),
     JSON,
-)  # fmt: skip
+)
 
 
 def message(found: Any, **attributes: str) -> Message:
@@ -73,8 +102,10 @@ class TestAnything:
         except MalformedEvent as bad:
             assert bad.field and bad.reason
 
-    @given(st.sampled_from(["job.progress", "checkpoint.saved", "stage.done"]),
-           st.dictionaries(KEYS, JSON, max_size=6))  # fmt: skip
+    @given(
+        st.sampled_from(["job.progress", "checkpoint.saved", "stage.done"]),
+        st.dictionaries(KEYS, JSON, max_size=6),
+    )
     def test_decode_event_any_job_event(self, kind: str, found: Any) -> None:
         try:
             event = decode({"event_id": "e", **found, "type": kind, "run_id": RUN_ID})
@@ -121,9 +152,13 @@ class TestPush:
 class TestBuildNotices:
     def notice(self, **more: Any) -> dict[str, Any]:
         return {
-            "id": "b1", "status": "SUCCESS", "steps": [], "tags": ["lustrum", RUN_ID],
-            "substitutions": {"_RUN_ID": RUN_ID, "_ACTION": "deploy"}, **more,
-        }  # fmt: skip
+            "id": "b1",
+            "status": "SUCCESS",
+            "steps": [],
+            "tags": ["lustrum", RUN_ID],
+            "substitutions": {"_RUN_ID": RUN_ID, "_ACTION": "deploy"},
+            **more,
+        }
 
     def test_a_build_names_its_run_and_action(self) -> None:
         event = decode(self.notice(), buildId="b1", status="SUCCESS")
@@ -137,11 +172,21 @@ class TestBuildNotices:
         event = decode(self.notice(substitutions={}, tags=["x", "not-rl-0123456789"]))
         assert event.run is None
 
-    @pytest.mark.parametrize(("status", "over"), (
-        ("QUEUED", False), ("PENDING", False), ("WORKING", False), ("STATUS_UNKNOWN", False),
-        ("SUCCESS", True), ("FAILURE", True), ("TIMEOUT", True), ("CANCELLED", True),
-        ("INTERNAL_ERROR", True), ("EXPIRED", True),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("status", "over"),
+        (
+            ("QUEUED", False),
+            ("PENDING", False),
+            ("WORKING", False),
+            ("STATUS_UNKNOWN", False),
+            ("SUCCESS", True),
+            ("FAILURE", True),
+            ("TIMEOUT", True),
+            ("CANCELLED", True),
+            ("INTERNAL_ERROR", True),
+            ("EXPIRED", True),
+        ),
+    )
     def test_is_over(self, status: str, over: bool) -> None:
         assert decode(self.notice(status=status)).is_over is over
 
@@ -186,15 +231,24 @@ class TestOthers:
 
 def incident(**more: Any) -> Incident:
     body = {
-        "incident_id": "i1", "state": "open", "started_at": 1767225600, "ended_at": None,
-        "policy_name": "Lustre is nearly full", "condition_name": "95 %",
+        "incident_id": "i1",
+        "state": "open",
+        "started_at": 1767225600,
+        "ended_at": None,
+        "policy_name": "Lustre is nearly full",
+        "condition_name": "95 %",
         "policy_user_labels": {"lustrum-action": "stop"},
-        "resource": {"type": "lustre.googleapis.com/Instance",
-                     "labels": {"instance_id": RUN_ID, "location": "us-east1-b"}},
-        "metric": {"type": "x", "labels": {}}, "observed_value": "0.96",
-        "threshold_value": "0.95", "summary": "it is full", "url": "https://x",
+        "resource": {
+            "type": "lustre.googleapis.com/Instance",
+            "labels": {"instance_id": RUN_ID, "location": "us-east1-b"},
+        },
+        "metric": {"type": "x", "labels": {}},
+        "observed_value": "0.96",
+        "threshold_value": "0.95",
+        "summary": "it is full",
+        "url": "https://x",
         "documentation": {"content": "what to do", "mime_type": "text/markdown"},
-    }  # fmt: skip
+    }
     found = decode({"version": "1.2", "incident": {**body, **more}})
     assert isinstance(found, Incident)
     return found
@@ -211,32 +265,60 @@ class TestIncidents:
         assert closed.state == "closed" and closed.at == 1767229200
         assert closed.event_id != incident().event_id
 
-    @pytest.mark.parametrize("more", (
-        {"started_at": 0, "ended_at": 0, "state": "OPEN", "observed_value": "1.0"},
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "more", ({"started_at": 0, "ended_at": 0, "state": "OPEN", "observed_value": "1.0"},)
+    )
     def test_m2_the_consoles_test(self, more: dict[str, Any]) -> None:
         assert incident(**more).state == "test"
         body = {"version": "test", "incident": {"incident_id": "x", "state": "open"}}
         assert decode(body).state == "test"
 
-    @pytest.mark.parametrize("more", (
-        {"state": None}, {"state": "acknowledged"}, {"state": "OPEN"}, {"state": 7},
-        {"resource": None}, {"resource": "x"}, {"resource": {"labels": None}},
-        {"metric": None}, {"metric": {"labels": []}}, {"started_at": "yesterday"},
-        {"started_at": None}, {"observed_value": None}, {"observed_value": "n/a"},
-        {"observed_value": True}, {"documentation": "text"}, {"documentation": None},
-        {"policy_user_labels": None}, {"policy_user_labels": []}, {"summary": None},
-        {"policy_name": 7}, {"unknown": {"deep": [1]}}, {"incident_id": "i" * 1000},
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "more",
+        (
+            {"state": None},
+            {"state": "acknowledged"},
+            {"state": "OPEN"},
+            {"state": 7},
+            {"resource": None},
+            {"resource": "x"},
+            {"resource": {"labels": None}},
+            {"metric": None},
+            {"metric": {"labels": []}},
+            {"started_at": "yesterday"},
+            {"started_at": None},
+            {"observed_value": None},
+            {"observed_value": "n/a"},
+            {"observed_value": True},
+            {"documentation": "text"},
+            {"documentation": None},
+            {"policy_user_labels": None},
+            {"policy_user_labels": []},
+            {"summary": None},
+            {"policy_name": 7},
+            {"unknown": {"deep": [1]}},
+            {"incident_id": "i" * 1000},
+        ),
+    )
     def test_m2_a_broken_one_is_read_as_far_as_it_goes(self, more: dict[str, Any]) -> None:
         one = incident(**more)
         assert len(one.event_id) < 300
         if "state" in more:
             assert one.state == "unknown"
 
-    @pytest.mark.parametrize("body", (
-        None, "x", [], 7, {}, {"incident_id": None}, {"incident_id": ""}, {"incident_id": 7},
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "body",
+        (
+            None,
+            "x",
+            [],
+            7,
+            {},
+            {"incident_id": None},
+            {"incident_id": ""},
+            {"incident_id": 7},
+        ),
+    )
     def test_m2_no_incident_at_all(self, body: Any) -> None:
         with pytest.raises(MalformedEvent):
             decode({"version": "1.2", "incident": body})
@@ -249,10 +331,13 @@ class TestIncidents:
         labels = {"lustrum-action": "destroy-everything"}
         assert incident(policy_user_labels=labels).action is AlertAction.NOTIFY
 
-    @pytest.mark.parametrize("labels", (
-        {"instance_id": f"projects/p/locations/z/instances/{RUN_ID}"},
-        {"cluster_name": RUN_ID},
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "labels",
+        (
+            {"instance_id": f"projects/p/locations/z/instances/{RUN_ID}"},
+            {"cluster_name": RUN_ID},
+        ),
+    )
     def test_the_run_is_found_by_instance_or_cluster(self, labels: dict[str, str]) -> None:
         assert incident(resource={"labels": labels}).run_id == RUN_ID
 

@@ -1,8 +1,16 @@
 from __future__ import annotations
 
 import pytest
-from lustrum.failures import NODE_LOSS, TABLE, Failure, Reaction, classify_text, named, reaction
-from lustrum.outcome import Action, Seen, judge
+from lustrum.core.failures import (
+    NODE_LOSS,
+    TABLE,
+    Failure,
+    Reaction,
+    classify_text,
+    named,
+    reaction,
+)
+from lustrum.core.verdict import Action, Seen, judge
 
 from tests.core.samples import NOW, run
 
@@ -31,9 +39,15 @@ class TestTable:
     @pytest.mark.parametrize("failure", Failure)
     def test_judge_knows_what_to_do_about_every_failure(self, failure: Failure) -> None:
         verdict = judge(run(), Seen("FAILED", exit_code=1, failure=failure), NOW)
-        wanted = Action.RESUME if TABLE[failure].reaction in (
-            Reaction.RESUME, Reaction.RETRY,
-        ) else Action.STOP  # fmt: skip
+        wanted = (
+            Action.RESUME
+            if TABLE[failure].reaction
+            in (
+                Reaction.RESUME,
+                Reaction.RETRY,
+            )
+            else Action.STOP
+        )
         assert (verdict.action, verdict.failure) == (wanted, failure)
 
     def test_node_loss_is_resumed(self) -> None:
@@ -45,23 +59,26 @@ class TestTable:
 
 
 class TestClassifyText:
-    @pytest.mark.parametrize(("text", "failure"), (
-        ("mount.lustre: mount failed: Is the MGS running?", Failure.LUSTRE_NETWORK),
-        ("LNet: error -113", Failure.LUSTRE_NETWORK),
-        ("InternalNetworkError", Failure.UNKNOWN),
-        ('persistentvolumeclaim "lustre-pvc" not found', Failure.LUSTRE_CONFIG),
-        ("OSError: [Errno 28] No space left on device", Failure.LUSTRE_FULL),
-        ("Quota 'NVIDIA_B200_GPUS' exceeded", Failure.QUOTA),
-        ("does not have enough resources available to fulfill the request", Failure.STOCKOUT),
-        ("Back-off pulling image: ImagePullBackOff", Failure.IMAGE_ERROR),
-        ("instance was preempted", Failure.PREEMPTED),
-        ("compute.instances.preempted", Failure.PREEMPTED),
-        ("0/3 nodes are available: Preemption is not helpful for scheduling", Failure.UNKNOWN),
-        ("No preemption victims found for incoming pod", Failure.UNKNOWN),
-        ("failed to create typed patch object: field not declared", Failure.CONFIG),
-        ("Error 403: Required permission", Failure.ACCESS),
-        ("No available agent to submit job", Failure.INFRA_TRANSIENT),
-        ("", Failure.UNKNOWN),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("text", "failure"),
+        (
+            ("mount.lustre: mount failed: Is the MGS running?", Failure.LUSTRE_NETWORK),
+            ("LNet: error -113", Failure.LUSTRE_NETWORK),
+            ("InternalNetworkError", Failure.UNKNOWN),
+            ('persistentvolumeclaim "lustre-pvc" not found', Failure.LUSTRE_CONFIG),
+            ("OSError: [Errno 28] No space left on device", Failure.LUSTRE_FULL),
+            ("Quota 'NVIDIA_B200_GPUS' exceeded", Failure.QUOTA),
+            ("does not have enough resources available to fulfill the request", Failure.STOCKOUT),
+            ("Back-off pulling image: ImagePullBackOff", Failure.IMAGE_ERROR),
+            ("instance was preempted", Failure.PREEMPTED),
+            ("compute.instances.preempted", Failure.PREEMPTED),
+            ("0/3 nodes are available: Preemption is not helpful for scheduling", Failure.UNKNOWN),
+            ("No preemption victims found for incoming pod", Failure.UNKNOWN),
+            ("failed to create typed patch object: field not declared", Failure.CONFIG),
+            ("Error 403: Required permission", Failure.ACCESS),
+            ("No available agent to submit job", Failure.INFRA_TRANSIENT),
+            ("", Failure.UNKNOWN),
+        ),
+    )
     def test_classify_text(self, text: str, failure: Failure) -> None:
         assert classify_text(text) == failure

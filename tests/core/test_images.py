@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from lustrum.images import NEMO, TABLE, Scalar, check_override, resolve
+from lustrum.core.images import NEMO, TABLE, Scalar, check_override, resolve
 
 OLD, NEW, LOCAL = f"{NEMO}:v0.4.0", f"{NEMO}:v0.7.0", "local/grpo-numpy:1"
 

@@ -7,12 +7,12 @@ import itertools
 from collections.abc import Callable
 
 import pytest
-from lustrum.cost import prices
-from lustrum.course import phases, spent
-from lustrum.errors import NotFound, ServiceError
-from lustrum.failures import Failure
-from lustrum.live import LiveView, follow, last_line, panel, sparkline
-from lustrum.run import Checkpoint, Moment, Outcome, Progress, Run, State
+from lustrum.core.cost import prices
+from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.failures import Failure
+from lustrum.core.record import Checkpoint, Moment, Outcome, Progress, Run, State
+from lustrum.show.terminal_view import LiveView, follow, last_line, panel, sparkline
+from lustrum.show.timeline import phases, spent
 from rich.console import Console
 
 from tests.core import records
@@ -67,8 +67,10 @@ class TestLines:
             view.show(run)
         new = lines()[before:]
         assert [line[10:] for line in new] == [
-            "TRAINING", "saved step_2  3.0 GiB  41 s", "step 3/20  reward 0.500",
-        ]  # fmt: skip
+            "TRAINING",
+            "saved step_2  3.0 GiB  41 s",
+            "step 3/20  reward 0.500",
+        ]
 
     def test_show_says_states_of_the_same_second(self) -> None:
         view, lines = plain_view(Clock())
@@ -107,10 +109,16 @@ class TestPanel:
         Console(file=out, width=100).print(panel(run, records.BEGAN + 9e4))
         text = out.getvalue()
         for expected in (
-            run.run_id, "SUCCEEDED", "us-central1-b", "20/20", "947.0 GiB", "exported",
+            run.run_id,
+            "SUCCEEDED",
+            "us-central1-b",
+            "20/20",
+            "947.0 GiB",
+            "exported",
             f"{records.cost(run)} of at most ${run.plan.worst_cost:,.2f}",
-            "5 h 25 min", "PREEMPTED",
-        ):  # fmt: skip
+            "5 h 25 min",
+            "PREEMPTED",
+        ):
             assert expected in text
 
     def test_panel_of_a_new_run_draws(self) -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lustrum import names
+from lustrum.core import names
 
 
 def at(text: str) -> datetime:
@@ -21,10 +21,20 @@ class TestNames:
             assert names.is_run_id(one)
             assert not any(one != two and one in two for two in ids)
 
-    @pytest.mark.parametrize("text", (
-        "", "rl-", "rl-0123456789\n", "RL-0123456789", "rl-012345678", "rl-01234567890",
-        "rl-012345678g", " rl-0123456789", "../rl-0123456789",
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "text",
+        (
+            "",
+            "rl-",
+            "rl-0123456789\n",
+            "RL-0123456789",
+            "rl-012345678",
+            "rl-01234567890",
+            "rl-012345678g",
+            " rl-0123456789",
+            "../rl-0123456789",
+        ),
+    )
     def test_is_run_id_refuses(self, text: str) -> None:
         assert not names.is_run_id(text)
 
@@ -38,9 +48,10 @@ class TestNames:
     def test_labels_are_what_the_cloud_accepts(self) -> None:
         labels = names.labels("rl-0123456789", 1767225600.9)
         assert labels == {
-            "lustrum-run": "rl-0123456789", "lustrum-expires": "1767225600",
+            "lustrum-run": "rl-0123456789",
+            "lustrum-expires": "1767225600",
             "managed-by": "lustrum",
-        }  # fmt: skip
+        }
 
     def test_region_of(self) -> None:
         assert names.region_of("us-east1-b") == "us-east1"
@@ -61,10 +72,11 @@ class TestMessageKey:
         keys = {
             names.message_key(attributes, message, at(moment))
             for message, moment in (
-                ("1", "2026-01-10T02:00:00+00:00"), ("2", "2026-01-10T02:00:59+00:00"),
+                ("1", "2026-01-10T02:00:00+00:00"),
+                ("2", "2026-01-10T02:00:59+00:00"),
                 ("3", "2026-01-11T01:59:59+00:00"),
             )
-        }  # fmt: skip
+        }
         assert len(keys) == 1
 
     def test_message_key_without_a_cron_is_the_message(self) -> None:
@@ -72,18 +84,39 @@ class TestMessageKey:
 
 
 class TestLastTick:
-    @pytest.mark.parametrize(("cron", "tz", "moment", "tick"), (
-        ("0 3 * * *", "Etc/UTC", "2026-01-10T03:00:00+00:00", "2026-01-10T03:00:00+00:00"),
-        ("0 3 * * *", "Etc/UTC", "2026-01-10T02:59:59+00:00", "2026-01-09T03:00:00+00:00"),
-        ("*/15 * * * *", "Asia/Kolkata", "2026-01-10T00:20:00+00:00", "2026-01-10T00:15:00+00:00"),
-        ("0 3 * * *", "America/New_York", "2026-01-10T08:00:01+00:00",
-         "2026-01-10T08:00:00+00:00"),
-        ("0 3 * * *", "America/New_York", "2026-07-10T08:00:01+00:00",
-         "2026-07-10T07:00:00+00:00"),
-        ("0 0 29 2 *", "Etc/UTC", "2026-03-01T00:00:00+00:00", "2024-02-29T00:00:00+00:00"),
-        # 02:30 does not exist on the night the clock goes forward
-        ("30 2 * * *", "Europe/Paris", "2026-03-28T12:00:00+00:00", "2026-03-28T01:30:00+00:00"),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("cron", "tz", "moment", "tick"),
+        (
+            ("0 3 * * *", "Etc/UTC", "2026-01-10T03:00:00+00:00", "2026-01-10T03:00:00+00:00"),
+            ("0 3 * * *", "Etc/UTC", "2026-01-10T02:59:59+00:00", "2026-01-09T03:00:00+00:00"),
+            (
+                "*/15 * * * *",
+                "Asia/Kolkata",
+                "2026-01-10T00:20:00+00:00",
+                "2026-01-10T00:15:00+00:00",
+            ),
+            (
+                "0 3 * * *",
+                "America/New_York",
+                "2026-01-10T08:00:01+00:00",
+                "2026-01-10T08:00:00+00:00",
+            ),
+            (
+                "0 3 * * *",
+                "America/New_York",
+                "2026-07-10T08:00:01+00:00",
+                "2026-07-10T07:00:00+00:00",
+            ),
+            ("0 0 29 2 *", "Etc/UTC", "2026-03-01T00:00:00+00:00", "2024-02-29T00:00:00+00:00"),
+            # 02:30 does not exist on the night the clock goes forward
+            (
+                "30 2 * * *",
+                "Europe/Paris",
+                "2026-03-28T12:00:00+00:00",
+                "2026-03-28T01:30:00+00:00",
+            ),
+        ),
+    )
     def test_last_tick(self, cron: str, tz: str, moment: str, tick: str) -> None:
         assert names.last_tick(cron, tz, at(moment)) == at(tick)
 
@@ -101,10 +134,24 @@ class TestLastTick:
         gaps = [two - one for one, two in pairwise(sorted(set(ticks)))]
         assert all(gap.total_seconds() >= 3600 for gap in gaps)
 
-    @pytest.mark.parametrize("cron", (
-        "", "x", "* * * *", "61 * * * *", "* 25 * * *", "* * 0 * *", "* * * 13 *", "0 0 30 2 *",
-        "@daily", "* * * * * * *", "a" * 1000, "*/0 * * * *", "\ud800",
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "cron",
+        (
+            "",
+            "x",
+            "* * * *",
+            "61 * * * *",
+            "* 25 * * *",
+            "* * 0 * *",
+            "* * * 13 *",
+            "0 0 30 2 *",
+            "@daily",
+            "* * * * * * *",
+            "a" * 1000,
+            "*/0 * * * *",
+            "\ud800",
+        ),
+    )
     def test_last_tick_refuses_what_is_no_schedule(self, cron: str) -> None:
         with pytest.raises(ValueError, match="cron"):
             names.last_tick(cron, "Etc/UTC", at("2026-01-10T03:00:00+00:00"))

@@ -7,15 +7,21 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lustrum.failures import NODE_LOSS, Failure
-from lustrum.outcome import SAVE_GRACE, Action, Seen, crashes_after, judge
-from lustrum.run import Cancel, Job, Mishap, Progress, Run, State
+from lustrum.core.failures import NODE_LOSS, Failure
+from lustrum.core.record import Cancel, Job, Mishap, Progress, Run, State
+from lustrum.core.verdict import SAVE_GRACE, Action, Seen, crashes_after, judge
 
 from tests.core.samples import NOW, RUN_ID, run, saved
 
 STATUSES = (
-    "PENDING", "RUNNING", "SUCCEEDED", "FAILED", "STOPPED", "MISSING", "UNREACHABLE",
-)  # fmt: skip
+    "PENDING",
+    "RUNNING",
+    "SUCCEEDED",
+    "FAILED",
+    "STOPPED",
+    "MISSING",
+    "UNREACHABLE",
+)
 CANCEL = Cancel(at=NOW, export=True, event_id="c")
 
 
@@ -38,28 +44,41 @@ def mishaps(failure: Failure, times: int) -> list[Mishap]:
 
 
 class TestJudge:
-    @pytest.mark.parametrize(("seen", "action", "failure"), (
-        (Seen("RUNNING", nodes=8), Action.WAIT, None),
-        (Seen("SUCCEEDED", exit_code=0), Action.STOP, Failure.DEADLINE),  # C12: early, exit 0
-        (Seen("FAILED", exit_code=1), Action.RESUME, Failure.USER_ERROR),
-        (Seen("FAILED", exit_code=1, lost=Failure.PREEMPTED), Action.RESUME, Failure.PREEMPTED),
-        (Seen("FAILED", exit_code=137), Action.RESUME, Failure.USER_OOM),
-        (Seen("FAILED", exit_code=1, message="torch.OutOfMemoryError: CUDA out of memory"),
-         Action.RESUME, Failure.USER_OOM),
-        (Seen("FAILED", exit_code=85), Action.RESUME, Failure.HANG),
-        (Seen("FAILED", exit_code=28, failure=Failure.LUSTRE_FULL), Action.STOP,
-         Failure.LUSTRE_FULL),
-        (Seen("FAILED", exit_code=78, failure=Failure.CONFIG), Action.STOP, Failure.CONFIG),
-        (Seen("FAILED", message="JOB_SUPERVISOR_ACTOR_DIED"), Action.RESUME, Failure.JOB_LOST),
-        (Seen("FAILED", message="runtime_env setup failed: pip"), Action.STOP, Failure.CONFIG),
-        (Seen("FAILED", message="whatever"), Action.RESUME, Failure.JOB_LOST),
-        (Seen("STOPPED"), Action.RESUME, Failure.JOB_LOST),
-        (Seen("MISSING"), Action.RESUME, Failure.JOB_LOST),  # G13: an empty list is no success
-        (Seen("MISSING", session_changed=True), Action.RESUME, Failure.HEAD_LOST),
-        (Seen("RUNNING", session_changed=True, nodes=8), Action.RESUME, Failure.HEAD_LOST),
-        (Seen("UNREACHABLE"), Action.WAIT, None),
-        (Seen("PENDING"), Action.RESUME, Failure.JOB_LOST),  # for 900 s
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("seen", "action", "failure"),
+        (
+            (Seen("RUNNING", nodes=8), Action.WAIT, None),
+            (Seen("SUCCEEDED", exit_code=0), Action.STOP, Failure.DEADLINE),  # C12: early, exit 0
+            (Seen("FAILED", exit_code=1), Action.RESUME, Failure.USER_ERROR),
+            (
+                Seen("FAILED", exit_code=1, lost=Failure.PREEMPTED),
+                Action.RESUME,
+                Failure.PREEMPTED,
+            ),
+            (Seen("FAILED", exit_code=137), Action.RESUME, Failure.USER_OOM),
+            (
+                Seen("FAILED", exit_code=1, message="torch.OutOfMemoryError: CUDA out of memory"),
+                Action.RESUME,
+                Failure.USER_OOM,
+            ),
+            (Seen("FAILED", exit_code=85), Action.RESUME, Failure.HANG),
+            (
+                Seen("FAILED", exit_code=28, failure=Failure.LUSTRE_FULL),
+                Action.STOP,
+                Failure.LUSTRE_FULL,
+            ),
+            (Seen("FAILED", exit_code=78, failure=Failure.CONFIG), Action.STOP, Failure.CONFIG),
+            (Seen("FAILED", message="JOB_SUPERVISOR_ACTOR_DIED"), Action.RESUME, Failure.JOB_LOST),
+            (Seen("FAILED", message="runtime_env setup failed: pip"), Action.STOP, Failure.CONFIG),
+            (Seen("FAILED", message="whatever"), Action.RESUME, Failure.JOB_LOST),
+            (Seen("STOPPED"), Action.RESUME, Failure.JOB_LOST),
+            (Seen("MISSING"), Action.RESUME, Failure.JOB_LOST),  # G13: an empty list is no success
+            (Seen("MISSING", session_changed=True), Action.RESUME, Failure.HEAD_LOST),
+            (Seen("RUNNING", session_changed=True, nodes=8), Action.RESUME, Failure.HEAD_LOST),
+            (Seen("UNREACHABLE"), Action.WAIT, None),
+            (Seen("PENDING"), Action.RESUME, Failure.JOB_LOST),  # for 900 s
+        ),
+    )
     def test_judge(self, seen: Seen, action: Action, failure: Failure | None) -> None:
         verdict = judge(trained(), seen, NOW)
         assert (verdict.action, verdict.failure) == (action, failure)
@@ -81,10 +100,14 @@ class TestJudge:
         late = judge(trained(deadline_at=NOW), seen, NOW)
         assert (late.action, late.failure) == (Action.STOP, Failure.DEADLINE)
 
-    @pytest.mark.parametrize(("silent", "moved", "failure"), (
-        (590, 700, None), (610, 700, Failure.HEAD_LOST),
-        (610, 60, None),  # G9: checkpoints still come, so somebody lives
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("silent", "moved", "failure"),
+        (
+            (590, 700, None),
+            (610, 700, Failure.HEAD_LOST),
+            (610, 60, None),  # G9: checkpoints still come, so somebody lives
+        ),
+    )
     def test_c7_a_dashboard_that_is_silent(
         self, silent: float, moved: float, failure: Failure | None
     ) -> None:
@@ -95,9 +118,14 @@ class TestJudge:
         )
         assert judge(one, Seen("UNREACHABLE"), NOW).failure is failure
 
-    @pytest.mark.parametrize(("alone", "moved", "failure"), (
-        (30, 200, None), (90, 200, Failure.NODE_LOST), (90, 60, None),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("alone", "moved", "failure"),
+        (
+            (30, 200, None),
+            (90, 200, Failure.NODE_LOST),
+            (90, 60, None),
+        ),
+    )
     def test_c1_a_node_is_missing_while_ray_says_running(
         self, alone: float, moved: float, failure: Failure | None
     ) -> None:
@@ -110,15 +138,20 @@ class TestJudge:
 
     def test_judge_no_progress_for_an_hour_is_a_hang(self) -> None:
         still = trained(
-            job=job(submitted_at=NOW - 9000), progress=Progress(step=4, at=NOW - 3700, attempt=1),
+            job=job(submitted_at=NOW - 9000),
+            progress=Progress(step=4, at=NOW - 3700, attempt=1),
             checkpoint=saved(4, NOW - 3700),
-        )  # fmt: skip
+        )
         assert judge(still, Seen("RUNNING", nodes=8), NOW).failure is Failure.HANG
 
-    @pytest.mark.parametrize(("since", "saved_at", "stops"), (
-        (NOW - 100, NOW - 200, False), (NOW - 100, NOW - 50, True),
-        (NOW - SAVE_GRACE - 1, NOW - 5000, True),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("since", "saved_at", "stops"),
+        (
+            (NOW - 100, NOW - 200, False),
+            (NOW - 100, NOW - 50, True),
+            (NOW - SAVE_GRACE - 1, NOW - 5000, True),
+        ),
+    )
     def test_i9_a_full_file_system_stops_after_the_save(
         self, since: float, saved_at: float, stops: bool
     ) -> None:
@@ -131,11 +164,16 @@ class TestJudge:
         assert verdict.action is Action.STOP
         assert "limits.attempts 5" in verdict.sentence
 
-    @pytest.mark.parametrize(("failure", "times", "action"), (
-        (Failure.HANG, 2, Action.RESUME), (Failure.HANG, 3, Action.STOP),
-        (Failure.USER_OOM, 0, Action.RESUME), (Failure.USER_OOM, 1, Action.STOP),
-        (Failure.PREEMPTED, 3, Action.RESUME),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("failure", "times", "action"),
+        (
+            (Failure.HANG, 2, Action.RESUME),
+            (Failure.HANG, 3, Action.STOP),
+            (Failure.USER_OOM, 0, Action.RESUME),
+            (Failure.USER_OOM, 1, Action.STOP),
+            (Failure.PREEMPTED, 3, Action.RESUME),
+        ),
+    )
     def test_judge_a_class_has_its_own_limit(
         self, failure: Failure, times: int, action: Action
     ) -> None:
@@ -143,14 +181,28 @@ class TestJudge:
         assert judge(one, Seen("FAILED", exit_code=1, failure=failure), NOW).action is action
 
     @given(
-        st.sampled_from(STATUSES), st.none() | st.integers(-15, 255), st.text(max_size=60),
-        st.booleans(), st.none() | st.integers(0, 9), st.none() | st.sampled_from(Failure),
-        st.integers(0, 25), st.integers(1, 6), st.integers(0, 3),
-    )  # fmt: skip
+        st.sampled_from(STATUSES),
+        st.none() | st.integers(-15, 255),
+        st.text(max_size=60),
+        st.booleans(),
+        st.none() | st.integers(0, 9),
+        st.none() | st.sampled_from(Failure),
+        st.integers(0, 25),
+        st.integers(1, 6),
+        st.integers(0, 3),
+    )
     def test_judge_says_something_of_everything(
-        self, status: str, code: int | None, message: str, changed: bool, nodes: int | None,
-        lost: Failure | None, step: int, attempt: int, crashes: int,
-    ) -> None:  # fmt: skip
+        self,
+        status: str,
+        code: int | None,
+        message: str,
+        changed: bool,
+        nodes: int | None,
+        lost: Failure | None,
+        step: int,
+        attempt: int,
+        crashes: int,
+    ) -> None:
         one = run(attempt=attempt, crashes=crashes, checkpoint=saved(step) if step else None)
         seen = Seen(status, code, message, None, changed, nodes, lost)
         verdict = judge(one, seen, NOW)

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lustrum.cost import Usage, bill, prices
-from lustrum.plan import LUSTRE_TIERS, make_plan, profiles, worst_cost, worst_costs
-from lustrum.request import BadRequest, StartRequest
+from lustrum.core.cost import Usage, bill, prices
+from lustrum.core.plan import LUSTRE_TIERS, make_plan, profiles, worst_cost, worst_costs
+from lustrum.core.request import BadRequest, StartRequest
 
 from tests.core.samples import NOW, RUN_ID, plan
 
@@ -46,27 +46,50 @@ class TestDefaults:
         assert made.timing.poll < made.timing.doorbell
 
     def test_a_request_changes_what_it_names(self) -> None:
-        made = plan(nodes=4, zones=["us-central1-a"], overrides={"grpo.max_num_steps": 7},
-                    checkpoints={"export_to": "gs://mine/x", "save_period": 3})  # fmt: skip
+        made = plan(
+            nodes=4,
+            zones=["us-central1-a"],
+            overrides={"grpo.max_num_steps": 7},
+            checkpoints={"export_to": "gs://mine/x", "save_period": 3},
+        )
         assert (made.nodes, made.zones, made.max_num_steps) == (4, ["us-central1-a"], 7)
         assert made.export_to == f"gs://mine/x/{RUN_ID}/"
         assert "grpo.max_num_steps" not in made.overrides
 
 
 class TestLustre:
-    @pytest.mark.parametrize(("tier", "capacity"), (
-        (1000, 9_000), (1000, 1_530_000), (500, 18_000), (500, 36_000), (500, 3_060_000),
-        (250, 36_000), (250, 6_120_000), (125, 72_000), (125, 10_008_000),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("tier", "capacity"),
+        (
+            (1000, 9_000),
+            (1000, 1_530_000),
+            (500, 18_000),
+            (500, 36_000),
+            (500, 3_060_000),
+            (250, 36_000),
+            (250, 6_120_000),
+            (125, 72_000),
+            (125, 10_008_000),
+        ),
+    )
     def test_c3_what_the_service_offers(self, tier: int, capacity: int) -> None:
         lustre = {"capacity_gib": capacity, "throughput_mbps_per_tib": tier}
         made = plan(profile="tiny-grpo", limits={"cost_usd": 1_000_000}, lustre=lustre)
         assert made.lustre_capacity_gib == capacity
 
-    @pytest.mark.parametrize(("tier", "capacity"), (
-        (1000, 10_000), (1000, 1_539_000), (500, 9_000), (500, 27_000), (250, 18_000),
-        (125, 36_000), (125, 73_000), (500, 18_001),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("tier", "capacity"),
+        (
+            (1000, 10_000),
+            (1000, 1_539_000),
+            (500, 9_000),
+            (500, 27_000),
+            (250, 18_000),
+            (125, 36_000),
+            (125, 73_000),
+            (500, 18_001),
+        ),
+    )
     def test_c3_what_it_does_not(self, tier: int, capacity: int) -> None:
         bad = refused(lustre={"capacity_gib": capacity, "throughput_mbps_per_tib": tier})
         assert bad.field == "lustre.capacity_gib"
@@ -121,15 +144,18 @@ class TestBounds:
 
 
 class TestBatch:
-    @pytest.mark.parametrize("overrides", (
-        {},
-        {"grpo.num_prompts_per_step": 64},
-        {"grpo.num_prompts_per_step": 64, "policy.train_global_batch_size": 512},
-        {"grpo.num_generations_per_prompt": 16, "policy.train_global_batch_size": 512},
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "overrides",
+        (
+            {},
+            {"grpo.num_prompts_per_step": 64},
+            {"grpo.num_prompts_per_step": 64, "policy.train_global_batch_size": 512},
+            {"grpo.num_generations_per_prompt": 16, "policy.train_global_batch_size": 512},
+        ),
+    )
     def test_prompts_times_generations_is_the_batch(self, overrides: dict[str, Any]) -> None:
-        from lustrum.job.command import training_argv
-        from lustrum.task import training_command
+        from lustrum.core.supervisor_jobs import training_command
+        from lustrum.core.training_command import training_argv
 
         made = plan(overrides=overrides)
         words = training_argv(training_command(made, False))
@@ -138,14 +164,17 @@ class TestBatch:
         generations = int(found["grpo.num_generations_per_prompt"])
         assert int(found["policy.train_global_batch_size"]) == prompts * generations
 
-    @pytest.mark.parametrize(("overrides", "field"), (
-        ({"policy.train_global_batch_size": 255}, "overrides.policy.train_global_batch_size"),
-        ({"grpo.num_prompts_per_step": 0}, "overrides.grpo.num_prompts_per_step"),
-        ({"grpo.num_prompts_per_step": "32"}, "overrides.grpo.num_prompts_per_step"),
-        ({"grpo.max_num_steps": 0}, "overrides.grpo.max_num_steps"),
-        ({"grpo.max_num_steps": 1.0}, "overrides.grpo.max_num_steps"),
-        ({"grpo.max_num_steps": True}, "overrides.grpo.max_num_steps"),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("overrides", "field"),
+        (
+            ({"policy.train_global_batch_size": 255}, "overrides.policy.train_global_batch_size"),
+            ({"grpo.num_prompts_per_step": 0}, "overrides.grpo.num_prompts_per_step"),
+            ({"grpo.num_prompts_per_step": "32"}, "overrides.grpo.num_prompts_per_step"),
+            ({"grpo.max_num_steps": 0}, "overrides.grpo.max_num_steps"),
+            ({"grpo.max_num_steps": 1.0}, "overrides.grpo.max_num_steps"),
+            ({"grpo.max_num_steps": True}, "overrides.grpo.max_num_steps"),
+        ),
+    )
     def test_a_batch_that_would_die_after_the_model_is_loaded(
         self, overrides: dict[str, Any], field: str
     ) -> None:

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lustrum import names
-from lustrum.cost import prices
-from lustrum.preview import UNKNOWN, Preview, planned_id, preview, readable
-from lustrum.request import BadRequest, StartRequest, parse_request
-from lustrum.settings import Settings, Slot
+from lustrum.core import names
+from lustrum.core.cost import prices
+from lustrum.core.request import BadRequest, StartRequest, parse_request
+from lustrum.core.settings import Settings, Slot
+from lustrum.show.preview import UNKNOWN, Preview, planned_id, preview, readable
 
 EXAMPLES = sorted((Path(__file__).parents[2] / "examples" / "requests").glob("*.json"))
 RUN_ID = names.run_id("key:preview")
@@ -53,8 +53,10 @@ class TestOriginalRecipe:
         container = group["template"]["spec"]["containers"][0]
         assert group["replicas"] == 8
         assert container["resources"]["limits"] == {
-            "cpu": "100", "memory": "1000Gi", "nvidia.com/gpu": "8",
-        }  # fmt: skip
+            "cpu": "100",
+            "memory": "1000Gi",
+            "nvidia.com/gpu": "8",
+        }
         assert container["image"] == "nvcr.io/nvidia/nemo-rl:v0.4.0"
 
     def test_head_takes_no_gpu_and_may_not_be_evicted(self) -> None:
@@ -165,9 +167,11 @@ class TestDifferences:
 
     def test_slots_of_the_control_plane_are_used(self) -> None:
         settings = Settings(
-            project="p", region="us-east1", export_bucket="mine",
+            project="p",
+            region="us-east1",
+            export_bucket="mine",
             slots=(slot("c0", "us-central1"), slot("c1", "us-central1"), slot("e0", "us-east4")),
-        )  # fmt: skip
+        )
         request = StartRequest(zones=["us-east1-b", "us-central1-b"])
         found = preview(request, RUN_ID, settings)
         assert [zone.slots for zone in found.zones] == [[], ["c0", "c1"]]

@@ -1,8 +1,8 @@
 """What the profiles say must be what the blueprint builds, and be priced."""
 
 import yaml
-from lustrum.cost import prices
-from lustrum.plan import profiles
+from lustrum.core.cost import prices
+from lustrum.core.plan import profiles
 
 from infra.local.functions import ROOT
 

@@ -6,9 +6,9 @@ from typing import Any
 
 from hypothesis import given
 from hypothesis import strategies as st
-from lustrum.events import JobEvent
-from lustrum.progress import SERIES, absorb, log_events
-from lustrum.run import Run
+from lustrum.core.events import JobEvent
+from lustrum.core.progress import SERIES, absorb, log_events
+from lustrum.core.record import Run
 
 from tests.core.samples import NOW, RUN_ID, run
 
@@ -20,9 +20,13 @@ def event(kind: str, attempt: int = 1, **more: Any) -> JobEvent:
 
 def save(step: int, attempt: int = 1, at: float = NOW, size: int = 10) -> JobEvent:
     return event(
-        "checkpoint.saved", attempt, step=step, max_steps=20, at=at,
+        "checkpoint.saved",
+        attempt,
+        step=step,
+        max_steps=20,
+        at=at,
         checkpoint={"step": step, "bytes": size, "files": 4, "seconds": 9.0},
-    )  # fmt: skip
+    )
 
 
 def after(events: tuple[JobEvent, ...] | list[JobEvent]) -> Run:
@@ -33,14 +37,20 @@ def after(events: tuple[JobEvent, ...] | list[JobEvent]) -> Run:
 
 
 FEW = (
-    event("job.progress", step=2, max_steps=20, reward=0.2, at=NOW - 50,
-          steps=[{"step": 1, "reward": 0.1}, {"step": 2, "reward": 0.2}]),
+    event(
+        "job.progress",
+        step=2,
+        max_steps=20,
+        reward=0.2,
+        at=NOW - 50,
+        steps=[{"step": 1, "reward": 0.1}, {"step": 2, "reward": 0.2}],
+    ),
     save(2, at=NOW - 40),
     event("job.progress", step=3, at=NOW - 30, steps=[{"step": 3, "reward": None}]),
     save(4, at=NOW - 20),
     save(4, attempt=2, at=NOW - 10, size=11),
     event("job.completed", step=4, exit_code=1),
-)  # fmt: skip
+)
 EVENTS = st.builds(
     lambda kind, attempt, step, reward, at, size: (
         save(step, attempt, at, size)
@@ -48,9 +58,12 @@ EVENTS = st.builds(
         else event(kind, attempt, step=step, reward=reward, at=at, max_steps=20)
     ),
     st.sampled_from(["job.progress", "checkpoint.saved", "job.stalled"]),
-    st.integers(1, 3), st.integers(0, 6), st.none() | st.just(0.5),
-    st.integers(0, 50).map(lambda n: NOW - n), st.integers(1, 3),
-)  # fmt: skip
+    st.integers(1, 3),
+    st.integers(0, 6),
+    st.none() | st.just(0.5),
+    st.integers(0, 50).map(lambda n: NOW - n),
+    st.integers(1, 3),
+)
 
 
 class TestAbsorb:

@@ -10,10 +10,10 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from lustrum.cost import prices
-from lustrum.failures import TABLE, Failure
-from lustrum.report import render
-from lustrum.run import Mishap, Moment, Outcome, Progress, State, Teardown
+from lustrum.core.cost import prices
+from lustrum.core.failures import TABLE, Failure
+from lustrum.core.record import Mishap, Moment, Outcome, Progress, State, Teardown
+from lustrum.show.report import render
 
 from tests.core import records
 
@@ -64,9 +64,13 @@ def page() -> Page:
 class TestContent:
     def test_render_names_outcome_sentence_and_figures(self, page: Page) -> None:
         for expected in (
-            "SUCCEEDED", records.RUN_ID, "step 20 of 20 is saved", "5 h 25 min",
-            f"${records.new_run().plan.worst_cost:,.2f}", records.cost(records.eventful_run()),
-        ):  # fmt: skip
+            "SUCCEEDED",
+            records.RUN_ID,
+            "step 20 of 20 is saved",
+            "5 h 25 min",
+            f"${records.new_run().plan.worst_cost:,.2f}",
+            records.cost(records.eventful_run()),
+        ):
             assert expected in page.text
 
     def test_render_sets_cost_beside_the_worst_case_by_resource(self, page: Page) -> None:
@@ -129,15 +133,20 @@ class TestImports:
     def test_report_needs_no_package_that_close_run_lacks(self) -> None:
         """Its requirements hold jinja2 and matplotlib, not what the command line uses."""
         code = (
-            "import sys; from tests.core import records; from lustrum.report import render;"
+            "import sys; from tests.core import records; from lustrum.show.report import render;"
             "render(records.eventful_run(), []);"
             "print([n for n in ('rich', 'typer', 'httpx', 'google.api_core') if n in sys.modules])"
         )
         root = Path(__file__).parents[2]
         done = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, cwd=root,
-            env={**os.environ, "PYTHONPATH": f"{root}:{root / 'shared'}"}, check=True,
-        )  # fmt: skip
+            [sys.executable, "-c", code],
+            capture_output=True,
+            text=True,
+            timeout=120,
+            cwd=root,
+            env={**os.environ, "PYTHONPATH": f"{root}:{root / 'shared'}"},
+            check=True,
+        )
         assert done.stdout.strip() == "[]"
 
 
@@ -146,9 +155,13 @@ class TestMissingData:
         page = Page(render(records.new_run(), []))
         assert "svg" not in page.tags
         for expected in (
-            "is not over", "No step with a reward was seen", "No checkpoint was saved",
-            "No event arrived", "No mishap on the way", "No zone was entered",
-        ):  # fmt: skip
+            "is not over",
+            "No step with a reward was seen",
+            "No checkpoint was saved",
+            "No event arrived",
+            "No mishap on the way",
+            "No zone was entered",
+        ):
             assert expected in page.text
 
     def test_render_without_history_still_works(self) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lustrum.plan import make_plan
-from lustrum.request import (
+from lustrum.core.plan import make_plan
+from lustrum.core.request import (
     BadRequest,
     CancelRequest,
     ExtendRequest,
@@ -23,10 +23,27 @@ JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(), inner, max_size=4),
     max_leaves=12,
 )
-KEYS = st.sampled_from([
-    "action", "name", "profile", "nodes", "zones", "capacity", "code", "image", "ray_version",
-    "lustre", "overrides", "checkpoints", "limits", "overlap", "run_id", "hours", "export",
-])  # fmt: skip
+KEYS = st.sampled_from(
+    [
+        "action",
+        "name",
+        "profile",
+        "nodes",
+        "zones",
+        "capacity",
+        "code",
+        "image",
+        "ray_version",
+        "lustre",
+        "overrides",
+        "checkpoints",
+        "limits",
+        "overlap",
+        "run_id",
+        "hours",
+        "export",
+    ]
+)
 
 
 class TestAnything:
@@ -75,17 +92,25 @@ class TestGood:
 
     def test_a_request_survives_its_own_text(self) -> None:
         body = {
-            "action": "start", "name": "nightly", "profile": "qwen2.5-72b-grpo", "nodes": 8,
-            "zones": ["us-east1-b"], "capacity": "my-reservation", "code": "gs://bucket/x/code.zip",
+            "action": "start",
+            "name": "nightly",
+            "profile": "qwen2.5-72b-grpo",
+            "nodes": 8,
+            "zones": ["us-east1-b"],
+            "capacity": "my-reservation",
+            "code": "gs://bucket/x/code.zip",
             "lustre": {"capacity_gib": 36000, "throughput_mbps_per_tib": 500},
             "overrides": {"grpo.max_num_steps": 20, "policy.x": True, "policy.y": None},
             "checkpoints": {
-                "save_period": 2, "keep": 2, "export_to": "gs://bucket/runs/", "required": True,
+                "save_period": 2,
+                "keep": 2,
+                "export_to": "gs://bucket/runs/",
+                "required": True,
                 "resume_from": "rl-0123456789",
             },
             "limits": {"hours": 6, "cost_usd": 2500, "attempts": 5, "capacity_wait_minutes": 60},
             "overlap": "allow",
-        }  # fmt: skip
+        }
         request = parse_request(json.dumps(body).encode())
         again = parse_request(request.model_dump_json().encode())
         assert again == request
@@ -105,46 +130,49 @@ class TestGood:
 
 
 class TestBad:
-    @pytest.mark.parametrize(("body", "field"), (
-        ({"nodes": "8"}, "nodes"),
-        ({"nodes": 0}, "nodes"),
-        ({"nodes": 65}, "nodes"),
-        ({"nodes": True}, "nodes"),
-        ({"name": "A"}, "name"),
-        ({"name": "a\n"}, "name"),
-        ({"name": "a" * 64}, "name"),
-        ({"zones": "us-east1-b"}, "zones"),
-        ({"zones": ["us-east1-b", "us-east1-b"]}, "zones"),
-        ({"zones": ["us-east1"]}, "zones.0"),
-        ({"zones": ["us-east1-b\n"]}, "zones.0"),
-        ({"code": "gs://bucket/code.tar"}, "code"),
-        ({"code": "gs://bucket/../code.zip"}, "code"),
-        ({"code": "s3://bucket/code.zip"}, "code"),
-        ({"code": "gs://bucket/$(id).zip"}, "code"),
-        ({"image": "nvcr.io/nvidia/nemo-rl"}, "image"),
-        ({"image": "a b:1"}, "image"),
-        ({"ray_version": "2.46"}, "ray_version"),
-        ({"capacity": "Spot"}, "capacity"),
-        ({"capacity": "--flag"}, "capacity"),
-        ({"lustre": {"throughput_mbps_per_tib": 300}}, "lustre.throughput_mbps_per_tib"),
-        ({"lustre": {"capacity_gib": 1}}, "lustre.capacity_gib"),
-        ({"overrides": {"x": 1}}, "overrides.x"),
-        ({"overrides": {"a.b; rm": 1}}, "overrides.a.b; rm"),
-        ({"overrides": {"a.b": [1]}}, "overrides.a.b"),
-        ({"overrides": {"a.b": "x\ny"}}, "overrides"),
-        ({"overrides": {f"a.b{n}": 1 for n in range(101)}}, "overrides"),
-        ({"checkpoints": {"resume_from": "../x"}}, "checkpoints.resume_from"),
-        ({"checkpoints": {"export_to": "gs://b/a b"}}, "checkpoints.export_to"),
-        ({"checkpoints": {"save_period": 0}}, "checkpoints.save_period"),
-        ({"limits": {"hours": -1}}, "limits.hours"),
-        ({"limits": {"hours": "6"}}, "limits.hours"),
-        ({"limits": {"attempts": 1.5}}, "limits.attempts"),
-        ({"limits": 6}, "limits"),
-        ({"action": "cancel", "run_id": "rl-0123456789", "hours": 1}, "hours"),
-        ({"action": "extend", "run_id": "rl-0123456789"}, "hours"),
-        ({"action": "extend", "run_id": "rl-0123456789\n", "hours": 1}, "run_id"),
-        ({"action": ["start"]}, "action"),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("body", "field"),
+        (
+            ({"nodes": "8"}, "nodes"),
+            ({"nodes": 0}, "nodes"),
+            ({"nodes": 65}, "nodes"),
+            ({"nodes": True}, "nodes"),
+            ({"name": "A"}, "name"),
+            ({"name": "a\n"}, "name"),
+            ({"name": "a" * 64}, "name"),
+            ({"zones": "us-east1-b"}, "zones"),
+            ({"zones": ["us-east1-b", "us-east1-b"]}, "zones"),
+            ({"zones": ["us-east1"]}, "zones.0"),
+            ({"zones": ["us-east1-b\n"]}, "zones.0"),
+            ({"code": "gs://bucket/code.tar"}, "code"),
+            ({"code": "gs://bucket/../code.zip"}, "code"),
+            ({"code": "s3://bucket/code.zip"}, "code"),
+            ({"code": "gs://bucket/$(id).zip"}, "code"),
+            ({"image": "nvcr.io/nvidia/nemo-rl"}, "image"),
+            ({"image": "a b:1"}, "image"),
+            ({"ray_version": "2.46"}, "ray_version"),
+            ({"capacity": "Spot"}, "capacity"),
+            ({"capacity": "--flag"}, "capacity"),
+            ({"lustre": {"throughput_mbps_per_tib": 300}}, "lustre.throughput_mbps_per_tib"),
+            ({"lustre": {"capacity_gib": 1}}, "lustre.capacity_gib"),
+            ({"overrides": {"x": 1}}, "overrides.x"),
+            ({"overrides": {"a.b; rm": 1}}, "overrides.a.b; rm"),
+            ({"overrides": {"a.b": [1]}}, "overrides.a.b"),
+            ({"overrides": {"a.b": "x\ny"}}, "overrides"),
+            ({"overrides": {f"a.b{n}": 1 for n in range(101)}}, "overrides"),
+            ({"checkpoints": {"resume_from": "../x"}}, "checkpoints.resume_from"),
+            ({"checkpoints": {"export_to": "gs://b/a b"}}, "checkpoints.export_to"),
+            ({"checkpoints": {"save_period": 0}}, "checkpoints.save_period"),
+            ({"limits": {"hours": -1}}, "limits.hours"),
+            ({"limits": {"hours": "6"}}, "limits.hours"),
+            ({"limits": {"attempts": 1.5}}, "limits.attempts"),
+            ({"limits": 6}, "limits"),
+            ({"action": "cancel", "run_id": "rl-0123456789", "hours": 1}, "hours"),
+            ({"action": "extend", "run_id": "rl-0123456789"}, "hours"),
+            ({"action": "extend", "run_id": "rl-0123456789\n", "hours": 1}, "run_id"),
+            ({"action": ["start"]}, "action"),
+        ),
+    )
     def test_e4_e14_the_field_is_named(self, body: dict[str, Any], field: str) -> None:
         with pytest.raises(BadRequest) as bad:
             read_request(body)

@@ -5,8 +5,8 @@ import itertools
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from lustrum.failures import Failure
-from lustrum.run import (
+from lustrum.core.failures import Failure
+from lustrum.core.record import (
     ALLOWED,
     TEARDOWN,
     TERMINAL,
@@ -71,13 +71,16 @@ class TestStates:
 
 
 class TestChecks:
-    @pytest.mark.parametrize(("fields", "stop"), (
-        ({"state": State.CLOSED}, "over"),
-        ({"teardown": TEARS}, "teardown"),
-        ({"execution": "another"}, "owned"),
-        ({"cancel": CANCEL}, "cancelled"),
-        ({"deadline_at": NOW}, "deadline"),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("fields", "stop"),
+        (
+            ({"state": State.CLOSED}, "over"),
+            ({"teardown": TEARS}, "teardown"),
+            ({"execution": "another"}, "owned"),
+            ({"cancel": CANCEL}, "cancelled"),
+            ({"deadline_at": NOW}, "deadline"),
+        ),
+    )
     def test_check_live_refuses(self, fields: dict[str, object], stop: str) -> None:
         with pytest.raises(Refused) as refused:
             check_live(run(**fields), "life", NOW)  # type: ignore[arg-type]
@@ -87,11 +90,14 @@ class TestChecks:
         check_live(run(), "life", NOW)
         check_live(run(execution=None), "life", NOW)
 
-    @pytest.mark.parametrize(("fields", "stop"), (
-        ({"state": State.CLOSED, "teardown": TEARS}, "over"),
-        ({"teardown": None}, "lost"),
-        ({"teardown": TEARS.model_copy(update={"execution": "u"})}, "lost"),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("fields", "stop"),
+        (
+            ({"state": State.CLOSED, "teardown": TEARS}, "over"),
+            ({"teardown": None}, "lost"),
+            ({"teardown": TEARS.model_copy(update={"execution": "u"})}, "lost"),
+        ),
+    )
     def test_check_owned_refuses(self, fields: dict[str, object], stop: str) -> None:
         with pytest.raises(Refused) as refused:
             check_owned(run(**fields), "t")  # type: ignore[arg-type]
@@ -103,23 +109,30 @@ def export(step: int, verified: bool = True) -> Export:
 
 
 class TestOutcomes:
-    @pytest.mark.parametrize(("step", "export_", "secured", "cancel", "outcome"), (
-        (20, export(20), None, None, Outcome.SUCCEEDED),
-        (20, export(20), None, CANCEL, Outcome.SUCCEEDED),
-        (20, export(20, False), None, None, Outcome.FAILED),
-        (20, export(20, False), export(10), None, Outcome.PARTIAL),
-        (20, None, None, CANCEL, Outcome.CANCELLED),
-        (20, None, None, None, Outcome.FAILED),
-        (12, export(12), None, None, Outcome.PARTIAL),
-        (12, export(12), None, CANCEL, Outcome.CANCELLED),
-        (12, export(12, False), export(4), None, Outcome.PARTIAL),
-        (12, export(12, False), None, None, Outcome.FAILED),
-        (0, None, None, None, Outcome.FAILED),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("step", "export_", "secured", "cancel", "outcome"),
+        (
+            (20, export(20), None, None, Outcome.SUCCEEDED),
+            (20, export(20), None, CANCEL, Outcome.SUCCEEDED),
+            (20, export(20, False), None, None, Outcome.FAILED),
+            (20, export(20, False), export(10), None, Outcome.PARTIAL),
+            (20, None, None, CANCEL, Outcome.CANCELLED),
+            (20, None, None, None, Outcome.FAILED),
+            (12, export(12), None, None, Outcome.PARTIAL),
+            (12, export(12), None, CANCEL, Outcome.CANCELLED),
+            (12, export(12, False), export(4), None, Outcome.PARTIAL),
+            (12, export(12, False), None, None, Outcome.FAILED),
+            (0, None, None, None, Outcome.FAILED),
+        ),
+    )
     def test_final_outcome(
-        self, step: int, export_: Export | None, secured: Export | None, cancel: Cancel | None,
+        self,
+        step: int,
+        export_: Export | None,
+        secured: Export | None,
+        cancel: Cancel | None,
         outcome: Outcome,
-    ) -> None:  # fmt: skip
+    ) -> None:
         checkpoint = saved(step) if step else None
         one = run(checkpoint=checkpoint, export=export_, secured=secured, cancel=cancel)
         assert final_outcome(one) == outcome

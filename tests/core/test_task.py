@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 
 import pytest
-from lustrum import task
-from lustrum.errors import ServiceError
-from lustrum.job.spec import Spec
-from lustrum.plan import make_plan
-from lustrum.progress import PREFIX
-from lustrum.request import StartRequest
+from lustrum.core import supervisor_jobs
+from lustrum.core.errors import ServiceError
+from lustrum.core.plan import make_plan
+from lustrum.core.progress import PREFIX
+from lustrum.core.request import StartRequest
+from lustrum.head.spec import Spec
 
 PLAN = make_plan(StartRequest(), "rl-0123456789", "exports")
 
@@ -18,11 +18,11 @@ PLAN = make_plan(StartRequest(), "rl-0123456789", "exports")
 class TestEnvironment:
     def test_ray_waits_longer_than_the_supervisor_needs_to_end(self) -> None:
         spec = Spec()
-        wait = float(task.job_environment(PLAN)["RAY_JOB_STOP_WAIT_TIME_S"])
+        wait = float(supervisor_jobs.job_environment(PLAN)["RAY_JOB_STOP_WAIT_TIME_S"])
         assert wait > spec.grace_seconds + spec.flush_seconds
 
     def test_environment_overrides_the_jobs_runtime_environment(self) -> None:
-        assert task.job_environment(PLAN)["RAY_OVERRIDE_JOB_RUNTIME_ENV"] == "1"
+        assert supervisor_jobs.job_environment(PLAN)["RAY_OVERRIDE_JOB_RUNTIME_ENV"] == "1"
 
 
 class TestListing:
@@ -32,12 +32,12 @@ class TestListing:
             event = {"type": "checkpoint.list", "checkpoints": [one]}
             return PREFIX + json.dumps({**event, "free_bytes": 1, "capacity_bytes": 2})
 
-        found = task.read_listing(f"noise\n{line(2)}\n{line(4)}\n{PREFIX}not json\n")
+        found = supervisor_jobs.read_listing(f"noise\n{line(2)}\n{line(4)}\n{PREFIX}not json\n")
         assert found is not None
         assert [one.step for one in found] == [4]
 
     def test_log_without_a_listing_has_none(self) -> None:
-        assert task.read_listing('nothing\nLUSTRUM {"type": "job.progress"}\n') is None
+        assert supervisor_jobs.read_listing('nothing\nLUSTRUM {"type": "job.progress"}\n') is None
 
 
 class TestResume:
@@ -47,9 +47,9 @@ class TestResume:
             "gs://b/runs/rl-1/step_9/training_info.json",
             "gs://b/runs/rl-1/step_12/policy/weights/x",
         ]
-        found = task.newest_step_folder(uris, "gs://b/runs/rl-1/")
+        found = supervisor_jobs.newest_step_folder(uris, "gs://b/runs/rl-1/")
         assert found == "gs://b/runs/rl-1/step_10/"
 
     def test_folder_without_a_step_is_refused(self) -> None:
         with pytest.raises(ServiceError, match="resume_from"):
-            task.newest_step_folder(["gs://b/x/step_2/weights"], "gs://b/x")
+            supervisor_jobs.newest_step_folder(["gs://b/x/step_2/weights"], "gs://b/x")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import lustrum.services
+import lustrum.wiring.services
 import pytest
 from functions_framework import create_app
 
@@ -20,7 +20,7 @@ CALLED = tuple(name for name in NAMES if name not in (*PUSHED, "reap_runs"))
 
 def client(name: str, services: FakeServices, patch: pytest.MonkeyPatch) -> Any:
     """Return a test client of one function; what it raises becomes a 500, as when deployed."""
-    patch.setattr(lustrum.services, "services", lambda: services)
+    patch.setattr(lustrum.wiring.services, "services", lambda: services)
     app = create_app(name, str(ROOT / name / "main.py"))
     return app.test_client()
 

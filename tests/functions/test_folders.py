@@ -123,7 +123,8 @@ def reached(module: str, function: str) -> tuple[set[str], set[str]]:
         names = {
             alias.asname or alias.name: (one.module, alias.name)
             for one in ast.walk(tree)
-            if isinstance(one, ast.ImportFrom) and (one.module or "").startswith("lustrum.steps")
+            if isinstance(one, ast.ImportFrom)
+            and (one.module or "").startswith("lustrum.handlers")
             for alias in one.names
         }
         names |= {
@@ -158,7 +159,7 @@ def loads(name: str) -> set[str]:
     body = ast.parse(main.read_text()).body
     modules = imports(body)
     for one in body:
-        if isinstance(one, ast.ImportFrom) and (one.module or "").startswith("lustrum.steps"):
+        if isinstance(one, ast.ImportFrom) and (one.module or "").startswith("lustrum.handlers"):
             for alias in one.names:
                 services, late = reached(str(one.module), alias.name)
                 modules |= late

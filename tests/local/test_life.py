@@ -15,11 +15,11 @@ from typing import Any
 
 import psutil
 import pytest
-from lustrum import names
-from lustrum.errors import NotFound, ServiceError
-from lustrum.run import Outcome, Run, State
-from lustrum.services import Services
-from lustrum.settings import read_settings
+from lustrum.core import names
+from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.record import Outcome, Run, State
+from lustrum.wiring.services import Services
+from lustrum.wiring.settings import read_settings
 
 from infra.local.stack import Stack
 

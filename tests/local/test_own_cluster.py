@@ -8,9 +8,9 @@ from pathlib import Path
 import httpx
 import pytest
 import yaml
-from lustrum.images import TABLE
-from lustrum.names import CLAIM
-from lustrum.settings import read_settings
+from lustrum.core.images import TABLE
+from lustrum.core.names import CLAIM
+from lustrum.wiring.settings import read_settings
 
 from infra.local.cloud import Cloud
 from infra.local.functions import ROOT

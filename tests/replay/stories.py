@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
-from lustrum.run import Run
+from lustrum.core.record import Run
 
 from tests.support.life import Life
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from lustrum.run import Run
-from lustrum.steps import events as event_steps
+from lustrum.core.record import Run
+from lustrum.handlers import reactions as event_steps
 
 from tests.replay.stories import check_nothing_is_left
 from tests.support.cloud import Deploy, unavailable

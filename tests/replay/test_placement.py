@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from lustrum.failures import Failure, classify_text
-from lustrum.run import Run
+from lustrum.core.failures import Failure, classify_text
+from lustrum.core.record import Run
 
 from tests.replay.stories import TWO_REGIONS, check_nothing_is_left, in_state, to_the_end
 from tests.support.cloud import Deploy
@@ -107,7 +107,7 @@ class TestStockOut:
 
     def test_d5_a_second_teardown_of_a_zone_that_is_left_ends_at_once(self) -> None:
         """Asked for while the first one closed; if it took the run, the run would end."""
-        from lustrum.steps.advance import advance_run
+        from lustrum.handlers.transitions import advance_run
 
         life = Life()
         services = life.services

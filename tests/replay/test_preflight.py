@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from lustrum.control_plane import lustre_agent
-from lustrum.errors import ServiceError
-from lustrum.failures import Failure
-from lustrum.run import Run
+from lustrum.core.errors import ServiceError
+from lustrum.core.failures import Failure
+from lustrum.core.record import Run
+from lustrum.doctor.expected_setup import lustre_agent
 
 from tests.replay.stories import TWO_REGIONS, check_nothing_is_left, to_the_end
 from tests.support.cloud import Deploy

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from lustrum.run import Run
+from lustrum.core.record import Run
 
 from tests.replay.stories import (
     LIVE_STATES,

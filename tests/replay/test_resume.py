@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from lustrum.run import Run
+from lustrum.core.record import Run
 
 from tests.replay.stories import (
     check_nothing_is_left,

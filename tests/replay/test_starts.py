@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 from lustrum.adapters.ray_jobs import Answer
-from lustrum.run import Run
-from lustrum.steps import requests as request_steps
+from lustrum.core.record import Run
+from lustrum.handlers import start as request_steps
 
 from tests.replay.stories import check_nothing_is_left, in_state, to_the_end
 from tests.support.life import Life

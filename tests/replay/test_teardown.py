@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from lustrum import names
 from lustrum.adapters.compute import Machine
-from lustrum.run import Run
+from lustrum.core import names
+from lustrum.core.record import Run
 
 from tests.replay.stories import (
     TWO_REGIONS,

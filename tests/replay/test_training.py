@@ -7,10 +7,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from lustrum import manifest
 from lustrum.adapters.ray_jobs import Answer
-from lustrum.run import Run
-from lustrum.steps import events as event_steps
+from lustrum.core import kubernetes_objects
+from lustrum.core.record import Run
+from lustrum.handlers import reactions as event_steps
 
 from tests.replay.stories import (
     check_nothing_is_left,
@@ -150,8 +150,8 @@ class TestRayJobs:
     def test_g6_an_api_that_quotes_the_token_is_not_quoted(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        from lustrum.errors import ServiceError
-        from lustrum.failures import Failure
+        from lustrum.core.errors import ServiceError
+        from lustrum.core.failures import Failure
 
         monkeypatch.setenv("LUSTRUM_HF_TOKEN", TOKEN)
         life = Life()
@@ -315,7 +315,7 @@ class TestLustre:
 
     def test_i1_the_claim_has_one_name(self) -> None:
         run = Life().run(to_the_end())
-        body = json.dumps(manifest.ray_cluster(run.plan, 0, 8))
+        body = json.dumps(kubernetes_objects.ray_cluster(run.plan, 0, 8))
         assert body.count('"claimName": "lustre-pvc"') == 2
 
     def test_i2_a_mount_that_cannot_work_ends_at_once(self) -> None:
@@ -473,7 +473,7 @@ class TestCluster:
 
     def test_j9_nothing_is_open_to_the_outside(self) -> None:
         run = Life().run(to_the_end())
-        body = manifest.ray_cluster(run.plan, 0, 8)
+        body = kubernetes_objects.ray_cluster(run.plan, 0, 8)
         assert body["spec"]["headGroupSpec"]["serviceType"] == "ClusterIP"
         text = json.dumps(body)
         for word in ("LoadBalancer", "NodePort", "hostNetwork", "hostPort", "Ingress"):

@@ -60,7 +60,7 @@ class TestWaiting:
         assert "templatefile" not in text
 
     def test_f7_no_function_waits(self) -> None:
-        for path in (*(ROOT / "shared/lustrum/steps").glob("*.py"),
+        for path in (*(ROOT / "shared/lustrum/handlers").glob("*.py"),
                      *(ROOT / "functions").glob("*/main.py")):  # fmt: skip
             assert "sleep" not in path.read_text(), path
 

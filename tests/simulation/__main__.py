@@ -14,7 +14,7 @@ import sys
 import time
 from dataclasses import dataclass, field
 
-from lustrum.run import Run
+from lustrum.core.record import Run
 
 from tests.replay.test_orders import blow, misfortune
 from tests.support.life import Life

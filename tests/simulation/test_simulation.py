@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from lustrum.steps import closing, inventory
+from lustrum.handlers import closing, inventory
 
 from infra.local.functions import ROOT
 from tests.simulation.__main__ import Tally, one_life

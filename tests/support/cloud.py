@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from lustrum import names
 from lustrum.adapters.builds import Build, Builds
 from lustrum.adapters.compute import Compute, Machine
 from lustrum.adapters.gke import ClusterInfo, Gke
@@ -19,9 +18,10 @@ from lustrum.adapters.google import Listing
 from lustrum.adapters.lustre import Instance, Lustre, Transfer
 from lustrum.adapters.project import Project
 from lustrum.adapters.storage import Storage, StoredObject
-from lustrum.control_plane import lustre_agent
-from lustrum.errors import NotFound, ServiceError
-from lustrum.failures import Failure
+from lustrum.core import names
+from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.failures import Failure
+from lustrum.doctor.expected_setup import lustre_agent
 
 from tests.support.agenda import Agenda
 from tests.support.cluster import FakeKubernetes

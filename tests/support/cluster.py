@@ -7,11 +7,11 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from lustrum import images
 from lustrum.adapters.kubernetes import Kubernetes
 from lustrum.adapters.ray_jobs import Answer
-from lustrum.errors import NotFound, ServiceError
-from lustrum.failures import Failure
+from lustrum.core import images
+from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.failures import Failure
 
 from tests.support.agenda import Agenda
 from tests.support.dashboard import Dashboard

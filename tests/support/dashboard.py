@@ -15,8 +15,8 @@ from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from lustrum.adapters.ray_jobs import Answer
-from lustrum.errors import ServiceError
-from lustrum.failures import Failure
+from lustrum.core.errors import ServiceError
+from lustrum.core.failures import Failure
 
 from tests.support.agenda import Agenda
 from tests.support.files import LustreFiles, checkpoint

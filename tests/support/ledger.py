@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 from lustrum.adapters.ledger import TRIES
-from lustrum.errors import NotFound, ServiceError
-from lustrum.failures import Failure
-from lustrum.run import Run
+from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.failures import Failure
+from lustrum.core.record import Run
 
 T = TypeVar("T")
 

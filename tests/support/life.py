@@ -19,15 +19,15 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from lustrum import report
 from lustrum.adapters.builds import Build
 from lustrum.adapters.workflows import Workflows
-from lustrum.errors import ServiceError
-from lustrum.failures import Failure
-from lustrum.names import LABEL_RUN
-from lustrum.run import Run
-from lustrum.steps import events as event_steps
-from lustrum.steps import requests as request_steps
+from lustrum.core.errors import ServiceError
+from lustrum.core.failures import Failure
+from lustrum.core.names import LABEL_RUN
+from lustrum.core.record import Run
+from lustrum.handlers import reactions as event_steps
+from lustrum.handlers import start as request_steps
+from lustrum.show import report
 
 from infra.local.workflows import virtual
 from infra.local.workflows.engine import Engine

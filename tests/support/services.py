@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from lustrum.adapters.kubernetes import Kubernetes
-from lustrum.services import Services
-from lustrum.settings import Settings, read_settings
+from lustrum.core.settings import Settings
+from lustrum.wiring.services import Services
+from lustrum.wiring.settings import read_settings
 
 from tests.support.agenda import Agenda
 from tests.support.cloud import (

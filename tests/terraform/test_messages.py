@@ -7,8 +7,8 @@ import re
 
 import pytest
 import yaml
-from lustrum.alerts import ACTION_LABEL, AlertAction
-from lustrum.settings import Settings
+from lustrum.core.alerts import ACTION_LABEL, AlertAction
+from lustrum.core.settings import Settings
 
 from .configuration import TERRAFORM, local_values, resources
 
@@ -182,7 +182,7 @@ class TestReaperLog:
         assert pattern is not None
         assert set(metric["label_extractors"]) == {"lustrum_run"}
         assert "sum by (lustrum_run)" in local_values()["policies"]["past-deadline"]["query"]
-        source = (TERRAFORM.parents[1] / "shared/lustrum/steps/reaping.py").read_text()
+        source = (TERRAFORM.parents[1] / "shared/lustrum/handlers/reaping.py").read_text()
         for phrase in pattern.group(1).split("|"):
             assert phrase in source
         assert "reap_runs" in (TERRAFORM.parents[1] / "functions/reap_runs/main.py").read_text()

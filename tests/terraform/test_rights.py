@@ -1,7 +1,7 @@
 """Each function's role holds what its steps call, and nothing its steps never call.
 
 A missing permission shows only in the cloud, in the middle of somebody's run. So the calls are
-read from the source: from a function's step through every function of `lustrum.steps` it reaches,
+read from the source: from a function's step through every function of the handlers it reaches,
 to the adapters' methods, to the permissions those need.
 """
 
@@ -16,7 +16,7 @@ import pytest
 
 from .configuration import ROOT, local_values
 
-STEPS = ROOT / "shared" / "lustrum" / "steps"
+STEPS = ROOT / "shared" / "lustrum" / "handlers"
 
 FIND_CLUSTER = {"container.clusters.list"}
 TRANSFER = {"lustre.operations.get"}
@@ -74,7 +74,9 @@ def reached(function: str) -> frozenset[str]:
     main = ast.parse((ROOT / "functions" / function / "main.py").read_text())
     todo = []
     for node in ast.walk(main):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lustrum.steps."):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+            "lustrum.handlers."
+        ):
             todo += [((node.module or "").rsplit(".", 1)[1], alias.name) for alias in node.names]
     seen: set[tuple[str, str]] = set()
     calls: set[str] = set()
@@ -164,7 +166,7 @@ def _imports(module: str) -> dict[str, tuple[str, str]]:
     return {
         alias.asname or alias.name: (Path((node.module or "").replace(".", "/")).name, alias.name)
         for node in ast.walk(_modules()[module])
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lustrum.steps")
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("lustrum.handlers")
         for alias in node.names
     }
 

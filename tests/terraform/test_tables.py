@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from lustrum.control_plane import (
+from lustrum.doctor.expected_setup import (
     INVOKERS,
     NETWORK,
     REGION_QUOTAS,

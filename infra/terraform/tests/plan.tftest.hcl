@@ -69,7 +69,7 @@ run "defaults" {
   }
   assert {
     condition     = toset(keys(jsondecode(google_cloudfunctions2_function.function["advance_run"].service_config[0].environment_variables["LUSTRUM_SLOTS"])[0])) == toset(["name", "region", "network", "subnetwork", "pods_range", "services_range", "control_plane_cidr"])
-    error_message = "A slot has other fields than lustrum.settings.Slot."
+    error_message = "A slot has other fields than lustrum.wiring.settings.Slot."
   }
   assert {
     condition     = google_cloudfunctions2_function.function["react_to_event"].service_config[0].min_instance_count == 1 && google_cloudfunctions2_function.function["start_run"].service_config[0].min_instance_count == 0

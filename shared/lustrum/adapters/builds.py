@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import Any
 
 from lustrum.adapters.google import Rest
-from lustrum.settings import Settings
+from lustrum.core.settings import Settings
 
 LIVE = frozenset({"PENDING", "QUEUED", "WORKING"})
 
@@ -56,9 +56,11 @@ class Builds:
     def tagged(self, tag: str) -> list[Build]:
         """Return the builds that carry a tag, newest first."""
         found = self._rest.call(
-            "cloudbuild", "GET", f"/v1/{self._parent}/builds",
+            "cloudbuild",
+            "GET",
+            f"/v1/{self._parent}/builds",
             params={"filter": f'tags="{tag}"', "pageSize": "50"},
-        )  # fmt: skip
+        )
         return [_build(item) for item in found.get("builds", [])]
 
     def get(self, build_id: str) -> Build:

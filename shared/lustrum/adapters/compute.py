@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lustrum.adapters.google import Listing, Rest, pages
-from lustrum.settings import Settings
+from lustrum.core.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -31,12 +31,14 @@ class Compute:
         """Return the VMs of a cluster, or of every cluster."""
         label = "labels.goog-k8s-cluster-name"
         found = pages(
-            self._rest, "compute", f"/compute/v1/projects/{self._project}/aggregated/instances",
+            self._rest,
+            "compute",
+            f"/compute/v1/projects/{self._project}/aggregated/instances",
             {
                 "filter": f"{label}={cluster}" if cluster else f"{label}:*",
                 "returnPartialSuccess": "true",
             },
-        )  # fmt: skip
+        )
         machines, missing = [], []
         for page in found:
             missing += [str(place) for place in page.get("unreachables", [])]

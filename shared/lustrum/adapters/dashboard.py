@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 import httpx
 from rich.console import Console
 
-from lustrum import names
+from lustrum.core import names
 
 PORT = 8265  # of the dashboard in the Ray head
 TIMEOUT = httpx.Timeout(60.0, connect=10.0, read=600.0)  # seconds; a followed log may be silent
@@ -27,10 +27,17 @@ _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
 # RFC 9110, 7.6.1: for one connection only. The answer is framed anew here.
 _HOP_BY_HOP = frozenset(
     {
-        "connection", "keep-alive", "proxy-authenticate", "proxy-authorization",
-        "proxy-connection", "te", "trailer", "transfer-encoding", "upgrade",
+        "connection",
+        "keep-alive",
+        "proxy-authenticate",
+        "proxy-authorization",
+        "proxy-connection",
+        "te",
+        "trailer",
+        "transfer-encoding",
+        "upgrade",
     }
-)  # fmt: skip
+)
 # Authorization is ours; cookies of other programs on localhost are not the cluster's business.
 _NOT_SENT = _HOP_BY_HOP | {
     "authorization",

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from lustrum.adapters.google import Listing, Tokens
-from lustrum.errors import NotFound, ServiceError
-from lustrum.failures import Failure
-from lustrum.names import LABEL_EXPIRES
-from lustrum.settings import Settings
+from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.failures import Failure
+from lustrum.core.names import LABEL_EXPIRES
+from lustrum.core.settings import Settings
 
 TIMEOUT = 30.0  # seconds of one call
 

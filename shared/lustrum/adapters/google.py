@@ -10,9 +10,9 @@ from typing import Any, Generic, TypeVar
 
 import httpx
 
-from lustrum.errors import ServiceError, from_status
-from lustrum.failures import Failure
-from lustrum.settings import Settings
+from lustrum.core.errors import ServiceError, from_status
+from lustrum.core.failures import Failure
+from lustrum.core.settings import Settings
 
 TIMEOUT = httpx.Timeout(30.0, connect=5.0)  # seconds
 # userinfo.email: Kubernetes RBAC matches the account by its e-mail address.
@@ -101,10 +101,13 @@ class Rest:
             ServiceError: anything else but a success; retryable when it may pass.
         """
         data = self.raw(
-            service, method, path, params=params,
+            service,
+            method,
+            path,
+            params=params,
             content=None if body is None else json.dumps(body).encode(),
             content_type="application/json",
-        )  # fmt: skip
+        )
         try:
             found = json.loads(data or b"{}")
         except ValueError:

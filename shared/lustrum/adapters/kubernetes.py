@@ -17,12 +17,12 @@ import urllib3
 from kubernetes import client as kube
 from kubernetes import config as kube_config
 
-from lustrum import names
 from lustrum.adapters.google import Tokens
 from lustrum.adapters.ray_jobs import Answer
-from lustrum.errors import NotFound, ServiceError, from_status
-from lustrum.failures import Failure
-from lustrum.settings import Settings
+from lustrum.core import names
+from lustrum.core.errors import NotFound, ServiceError, from_status
+from lustrum.core.failures import Failure
+from lustrum.core.settings import Settings
 
 FIELD_MANAGER = "lustrum"
 CONNECT, READ = 5.0, 30.0  # seconds
@@ -72,9 +72,12 @@ class Kubernetes:
         """
         path = f"{self._path(manifest['kind'])}/{manifest['metadata']['name']}"
         return self._json(
-            "PATCH", path, body=manifest, content_type="application/apply-patch+yaml",
+            "PATCH",
+            path,
+            body=manifest,
+            content_type="application/apply-patch+yaml",
             query={"fieldManager": FIELD_MANAGER, "force": "true", "fieldValidation": "Strict"},
-        )  # fmt: skip
+        )
 
     def delete(self, kind: str, name: str) -> None:
         """Delete an object and, first, what it owns; one that is not there is fine."""
@@ -125,9 +128,13 @@ class Kubernetes:
                 headers["Content-Type"] = content_type
             try:
                 answer = pool.request(
-                    method, url, body=body, headers=headers, retries=False,
+                    method,
+                    url,
+                    body=body,
+                    headers=headers,
+                    retries=False,
                     timeout=urllib3.Timeout(connect=CONNECT, read=read),
-                )  # fmt: skip
+                )
             except urllib3.exceptions.HTTPError as error:
                 raise ServiceError(
                     Failure.INFRA_TRANSIENT,

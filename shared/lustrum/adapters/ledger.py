@@ -13,9 +13,9 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
-from lustrum.errors import NotFound, ServiceError
-from lustrum.failures import Failure
-from lustrum.run import KEPT_DAYS, TERMINAL, Run
+from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.failures import Failure
+from lustrum.core.record import KEPT_DAYS, TERMINAL, Run
 
 T = TypeVar("T")
 TRIES = 12  # of one compare-and-set, a few milliseconds apart

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from lustrum.adapters.google import Listing, Rest, pages
-from lustrum.errors import NotFound, ServiceError
-from lustrum.names import LABEL_EXPIRES, LABEL_RUN
-from lustrum.settings import Settings
+from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.names import LABEL_EXPIRES, LABEL_RUN
+from lustrum.core.settings import Settings
 
 
 @dataclass(frozen=True)
@@ -66,9 +66,12 @@ class Lustre:
         path = "/v1/" + self._path(zone, name)
         labels = self._rest.call("lustre", "GET", path).get("labels", {})
         self._rest.call(
-            "lustre", "PATCH", path, params={"updateMask": "labels"},
+            "lustre",
+            "PATCH",
+            path,
+            params={"updateMask": "labels"},
             body={"labels": {**labels, LABEL_EXPIRES: str(int(expires))}},
-        )  # fmt: skip
+        )
 
     def export(self, zone: str, name: str, folder: str, uri: str) -> str:
         """Begin to copy a folder (path inside the file system) to a bucket; return the operation.
@@ -76,16 +79,20 @@ class Lustre:
         One transfer per instance: while another runs, that one's operation is returned.
         """
         return self._transfer(
-            zone, name, ":exportData",
+            zone,
+            name,
+            ":exportData",
             {"lustrePath": {"path": folder}, "gcsPath": {"uri": uri}},
-        )  # fmt: skip
+        )
 
     def import_(self, zone: str, name: str, uri: str, folder: str) -> str:
         """Begin to copy a bucket folder onto the file system; the folder must exist there."""
         return self._transfer(
-            zone, name, ":importData",
+            zone,
+            name,
+            ":importData",
             {"gcsPath": {"uri": uri}, "lustrePath": {"path": folder}},
-        )  # fmt: skip
+        )
 
     def transfer(self, operation: str) -> Transfer:
         """Return how far an import or export is. Raises NotFound.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from lustrum.settings import Settings
+from lustrum.core.settings import Settings
 
 WINDOW = 600  # seconds; samples come every 60 s and are visible up to 120 s later
 

@@ -1,4 +1,4 @@
-"""What a project answers about itself: the probes of `lustrum.doctor`, as plain REST calls.
+"""What a project answers about itself: the probes of `lustrum.doctor.checks`, as plain REST calls.
 
 Read only. ``ask(method, url, body)`` sends one authorized request and returns the decoded answer;
 it raises ServiceError, NotFound for 404.
@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import quote, urlencode
 
 from lustrum.adapters.google import Rest
-from lustrum.probes import Bindings, Quota, ServiceQuota
+from lustrum.doctor.project_questions import Bindings, Quota, ServiceQuota
 
 Ask = Callable[[str, str, Mapping[str, Any] | None], dict[str, Any]]
 

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from lustrum.settings import Settings
+from lustrum.core.settings import Settings
 
 TIMEOUT = 20.0  # seconds
 

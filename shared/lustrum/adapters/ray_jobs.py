@@ -14,9 +14,9 @@ from urllib.parse import quote, urlencode
 
 import httpx
 
-from lustrum.errors import NotFound, ServiceError, from_status
-from lustrum.failures import Failure
-from lustrum.run import shorten
+from lustrum.core.errors import NotFound, ServiceError, from_status
+from lustrum.core.failures import Failure
+from lustrum.core.record import shorten
 
 TAIL_LINES = 400
 
@@ -178,9 +178,11 @@ def direct(base_url: str, headers: Callable[[], Mapping[str, str]] = dict) -> Se
     def send(method: str, path: str, body: bytes | None = None) -> Answer:
         try:
             answer = client.request(
-                method, f"{base_url.rstrip('/')}/{path}", content=body,
+                method,
+                f"{base_url.rstrip('/')}/{path}",
+                content=body,
                 headers={"Content-Type": "application/json", **headers()},
-            )  # fmt: skip
+            )
         except httpx.HTTPError as error:
             raise ServiceError(
                 Failure.INFRA_TRANSIENT, f"Ray: {type(error).__name__}: {error}", retryable=True

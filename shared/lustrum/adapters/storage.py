@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from urllib.parse import quote
 
 from lustrum.adapters.google import Rest, pages
-from lustrum.errors import NotFound
+from lustrum.core.errors import NotFound
 
 
 @dataclass(frozen=True)
@@ -49,18 +49,23 @@ class Storage:
         """Return the content of an object. Raises NotFound."""
         bucket, name = split(uri)
         return self._rest.raw(
-            "storage", "GET", f"/storage/v1/b/{bucket}/o/{quote(name, safe='')}",
+            "storage",
+            "GET",
+            f"/storage/v1/b/{bucket}/o/{quote(name, safe='')}",
             params={"alt": "media"},
-        )  # fmt: skip
+        )
 
     def write(self, uri: str, content: bytes, content_type: str) -> None:
         """Write an object, replacing what was there."""
         bucket, name = split(uri)
         self._rest.raw(
-            "storage", "POST", f"/upload/storage/v1/b/{bucket}/o",
+            "storage",
+            "POST",
+            f"/upload/storage/v1/b/{bucket}/o",
             params={"uploadType": "media", "name": name},
-            content=content, content_type=content_type,
-        )  # fmt: skip
+            content=content,
+            content_type=content_type,
+        )
 
     def delete(self, uri: str) -> None:
         """Delete an object; one that is not there is fine."""

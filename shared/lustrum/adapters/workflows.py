@@ -9,10 +9,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from lustrum.adapters.google import Rest
-from lustrum.errors import NotFound, ServiceError
-from lustrum.failures import Failure
-from lustrum.names import LABEL_RUN
-from lustrum.settings import Settings
+from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.failures import Failure
+from lustrum.core.names import LABEL_RUN
+from lustrum.core.settings import Settings
 
 TIMEOUT = 20.0  # seconds
 
@@ -76,9 +76,12 @@ class Workflows:
         """
         try:
             self._rest.raw(
-                "executions", "POST", callback_url,
-                content=json.dumps(body).encode(), content_type="application/json",
-            )  # fmt: skip
+                "executions",
+                "POST",
+                callback_url,
+                content=json.dumps(body).encode(),
+                content_type="application/json",
+            )
         except ServiceError as error:
             if error.status not in (404, 429):
                 raise

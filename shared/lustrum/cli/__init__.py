@@ -4,26 +4,32 @@ from __future__ import annotations
 
 import typer
 
-from lustrum.cli import asking, examining, planning, watching
+from lustrum.cli import doctor, messages, plan, watch
 from lustrum.cli.session import Commands, read_environment
 
 app = typer.Typer(
-    cls=Commands, name="lustrum", rich_markup_mode=None, add_completion=False,
-    pretty_exceptions_enable=False, context_settings={"help_option_names": ["-h", "--help"]},
+    cls=Commands,
+    name="lustrum",
+    rich_markup_mode=None,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
     help="RL training runs on Google Cloud that leave nothing behind.",
     epilog="Example: lustrum plan examples/requests/original.json",
-)  # fmt: skip
+)
 
 
 @app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
     env: str | None = typer.Option(
-        None, "--env", metavar="FILE",
+        None,
+        "--env",
+        metavar="FILE",
         help="JSON object of LUSTRUM_* variables, as `terraform output -json environment` "
         "prints it; what is in the environment wins.",
     ),
-) -> None:  # fmt: skip
+) -> None:
     if context.invoked_subcommand is None:
         typer.echo(context.get_help())
         raise typer.Exit(0)
@@ -34,15 +40,15 @@ def _add(name: str, command: object, example: str) -> None:
     app.command(name, epilog=f"Example: {example}")(command)  # type: ignore[type-var]
 
 
-_add("plan", planning.plan, "lustrum plan examples/requests/original.json")
-_add("start", asking.start, "lustrum start request.json --code . --watch")
-_add("list", watching.list_runs, "lustrum list --limit 5")
-_add("watch", watching.watch, "lustrum watch rl-4f0c2a9d31")
-_add("cancel", asking.cancel, "lustrum cancel rl-4f0c2a9d31")
-_add("extend", asking.extend, "lustrum extend rl-4f0c2a9d31 2")
-_add("report", watching.report, "lustrum report rl-4f0c2a9d31 -o report.html")
-_add("doctor", examining.doctor, "lustrum doctor --project my-project --region us-east1")
-_add("dashboard", watching.dashboard, "lustrum dashboard rl-4f0c2a9d31")
+_add("plan", plan.plan, "lustrum plan examples/requests/original.json")
+_add("start", messages.start, "lustrum start request.json --code . --watch")
+_add("list", watch.list_runs, "lustrum list --limit 5")
+_add("watch", watch.watch, "lustrum watch rl-4f0c2a9d31")
+_add("cancel", messages.cancel, "lustrum cancel rl-4f0c2a9d31")
+_add("extend", messages.extend, "lustrum extend rl-4f0c2a9d31 2")
+_add("report", watch.report, "lustrum report rl-4f0c2a9d31 -o report.html")
+_add("doctor", doctor.doctor, "lustrum doctor --project my-project --region us-east1")
+_add("dashboard", watch.dashboard, "lustrum dashboard rl-4f0c2a9d31")
 
 
 def main() -> None:

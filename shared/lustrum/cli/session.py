@@ -15,21 +15,31 @@ import typer
 from rich.console import Console
 from typer.core import TyperGroup
 
-from lustrum import names
-from lustrum.code import CodeRefused
-from lustrum.errors import NotFound, ServiceError
-from lustrum.failures import Failure
-from lustrum.preview import UNKNOWN
-from lustrum.request import MAX_BYTES, BadRequest, Request, StartRequest, parse_request
-from lustrum.run import Run
-from lustrum.services import Services
-from lustrum.settings import Settings, read_settings
+from lustrum.cli.pack import CodeRefused
+from lustrum.core import names
+from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.failures import Failure
+from lustrum.core.record import Run
+from lustrum.core.request import MAX_BYTES, BadRequest, Request, StartRequest, parse_request
+from lustrum.core.settings import Settings
+from lustrum.show.preview import UNKNOWN
+from lustrum.wiring.services import Services
+from lustrum.wiring.settings import read_settings
 
 T = TypeVar("T")
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
-_PASSING = ("ServiceUnavailable", "DeadlineExceeded", "InternalServerError", "Aborted",
-            "TooManyRequests", "ResourceExhausted", "GatewayTimeout", "BadGateway", "RetryError",
-            "TransportError")  # fmt: skip
+_PASSING = (
+    "ServiceUnavailable",
+    "DeadlineExceeded",
+    "InternalServerError",
+    "Aborted",
+    "TooManyRequests",
+    "ResourceExhausted",
+    "GatewayTimeout",
+    "BadGateway",
+    "RetryError",
+    "TransportError",
+)
 
 
 @dataclass
@@ -55,9 +65,11 @@ class Session:
             return read_settings(self.env)
         except ServiceError as error:
             raise BadRequest(
-                "environment", "LUSTRUM_*", f"{error}; set what `terraform output -json "
+                "environment",
+                "LUSTRUM_*",
+                f"{error}; set what `terraform output -json "
                 "environment` prints, or give that as a file: lustrum --env FILE ...",
-            ) from None  # fmt: skip
+            ) from None
 
     @property
     def settings_if_any(self) -> Settings:
@@ -105,8 +117,10 @@ def read_environment(context: typer.Context, path: str | None) -> None:
         return
     try:
         found = json.loads(Path(path).read_text())
-        given = {str(key): one if isinstance(one, str) else json.dumps(one)
-                 for key, one in found.items()}  # fmt: skip
+        given = {
+            str(key): one if isinstance(one, str) else json.dumps(one)
+            for key, one in found.items()
+        }
     except OSError as error:
         raise BadRequest("--env", path, str(error.strerror)) from None
     except (ValueError, AttributeError):

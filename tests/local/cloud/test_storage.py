@@ -9,9 +9,9 @@ import pytest
 from google.cloud import container_v1
 from lustrum.adapters.google import Rest, Tokens
 from lustrum.adapters.project import Project, asker
-from lustrum.control_plane import lustre_agent
-from lustrum.errors import NotFound
-from lustrum.settings import Settings
+from lustrum.core.errors import NotFound
+from lustrum.core.settings import Settings
+from lustrum.doctor.expected_setup import lustre_agent
 
 from infra.local.cloud import Cloud
 from tests.local.cloud.support import PROJECT, RUN, make_cluster

@@ -1,0 +1,163 @@
+"""`lustrum list`, `watch`, `report` and `dashboard`: what there is to see of runs."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import typer
+from rich.table import Table
+
+from lustrum.cli.session import FAILED, Session, console, run_argument, session_of, translated
+from lustrum.core.errors import NotFound
+from lustrum.core.record import Outcome
+from lustrum.core.request import BadRequest
+from lustrum.show.formatting import dollars, duration
+from lustrum.show.terminal_view import LiveView, follow, last_line
+from lustrum.show.timeline import spent
+
+POLL = 2.0  # seconds between looks at the ledger
+
+
+def list_runs(
+    context: typer.Context,
+    limit: int = typer.Option(20, "--limit", "-n", min=1, max=1000, help="How many."),
+    live: bool = typer.Option(False, "--live", help="Only runs that are not over."),
+    as_json: bool = typer.Option(False, "--json", help="One record a line, for machines."),
+) -> None:
+    """List runs, newest first."""
+    ledger = session_of(context).services.ledger
+    runs = translated(lambda: ledger.unfinished() if live else ledger.recent(limit))
+    runs = sorted(runs, key=lambda run: -run.created_at)[:limit]
+    if as_json:
+        for run in runs:
+            typer.echo(run.model_dump_json())
+        return
+    out, now = console(), time.time()
+    if not runs:
+        out.print("no run is alive" if live else "no run yet: lustrum start FILE")
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
+    for name in ("RUN", "NAME", "STATE", "STEP", "ZONE", "AGE", "LASTED", "COST"):
+        table.add_column(name, no_wrap=True)
+    for run in runs:
+        state = run.outcome or run.state
+        step = run.checkpoint.step if run.checkpoint else 0
+        table.add_row(
+            run.run_id,
+            run.plan.name,
+            state,
+            f"{step}/{run.plan.max_num_steps}",
+            run.zones_tried[-1] if run.zones_tried else "-",
+            duration(now - run.created_at),
+            duration((run.closed_at or now) - run.created_at),
+            dollars(spent(run, now)),
+        )
+    out.print(table)
+
+
+def watch(
+    context: typer.Context,
+    run: str = typer.Argument(..., metavar="RUN", help="The run's id."),
+) -> None:
+    """Follow a run to its end.
+
+    Exits 0 only if it SUCCEEDED. Ctrl-C stops the watching, not the run.
+    """
+    follow_run(session_of(context), run_argument(run))
+
+
+def follow_run(session: Session, run_id: str) -> None:
+    """Follow a run, print its last line, and end with its outcome as exit code."""
+    out = console()
+    now = session.services.now
+    try:
+        with LiveView(out, now) as view:
+            run = follow(
+                lambda: session.load(run_id), view, now=now, sleep=session.sleep, poll=POLL
+            )
+    except NotFound:
+        raise BadRequest("run_id", run_id, "is not a run known here; see `lustrum list`") from None
+    except KeyboardInterrupt:
+        typer.echo(f"stopped watching; the run goes on: lustrum cancel {run_id} ends it", err=True)
+        raise
+    out.print(last_line(run, now()), markup=False)
+    if run.outcome is not Outcome.SUCCEEDED:
+        raise typer.Exit(FAILED)
+
+
+def report(
+    context: typer.Context,
+    run: str = typer.Argument(..., metavar="RUN", help="The run's id."),
+    output: str | None = typer.Option(
+        None, "--output", "-o", metavar="FILE", help="Where to; - for standard output."
+    ),
+) -> None:
+    """Write the report of a run as one HTML page.
+
+    Of a run that is not over: the report so far.
+    """
+    page = _page(session_of(context), run_argument(run))
+    if output == "-":
+        typer.echo(page)
+        return
+    path = Path(output or f"lustrum-{run}.html")
+    try:
+        path.write_text(page, encoding="utf-8")
+    except OSError as error:
+        raise BadRequest("--output", str(path), str(error.strerror)) from None
+    typer.echo(str(path))
+
+
+def _page(session: Session, run_id: str) -> str:
+    services = session.services
+    try:
+        record = session.load(run_id)
+    except NotFound:
+        return _kept_page(session, run_id)
+    from lustrum.show.report import render
+
+    return render(record, translated(lambda: services.ledger.events(run_id)), services.now())
+
+
+def _kept_page(session: Session, run_id: str) -> str:
+    """The record is kept 31 days, the page in the bucket for longer."""
+    unknown = BadRequest("run_id", run_id, "is not a run known here, and no report is kept")
+    bucket = session.settings.report_bucket
+    if not bucket:
+        raise unknown
+    try:
+        return session.services.storage.read(f"gs://{bucket}/runs/{run_id}/report.html").decode()
+    except NotFound:
+        raise unknown from None
+
+
+def dashboard(
+    context: typer.Context,
+    run: str = typer.Argument(..., metavar="RUN", help="The run's id."),
+    port: int = typer.Option(8265, "--port", min=0, max=65535, help="Local port; 0: a free one."),
+) -> None:
+    """Show the Ray dashboard of a run on this machine.
+
+    It goes through the cluster's API server; nothing is opened in the cluster.
+    """
+    session = session_of(context)
+    record = session.known(run_argument(run))
+    if record.is_over:
+        raise BadRequest(
+            "run_id",
+            run,
+            f"is over ({record.outcome or record.state}): its cluster "
+            "is gone; see `lustrum report`",
+        )
+    services = session.services
+    try:
+        cluster = translated(lambda: services.gke.find(run))
+    except NotFound:
+        raise BadRequest("run_id", run, f"has no cluster yet ({record.state})") from None
+    if not cluster.endpoint:
+        raise BadRequest("run_id", run, f"its cluster is {cluster.status}: no endpoint yet")
+    from lustrum.adapters.dashboard import serve
+
+    code = serve(cluster.endpoint, f"{run}-head-svc", services.tokens, port, console())
+    raise typer.Exit(code)

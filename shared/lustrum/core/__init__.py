@@ -1,0 +1,1 @@
+"""What Lustrum decides, as functions of values: no I/O and no cloud package."""

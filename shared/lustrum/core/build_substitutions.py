@@ -1,0 +1,72 @@
+"""What a build is told: the substitutions of cloudbuild.yaml. Pure."""
+
+from __future__ import annotations
+
+from lustrum.core import names
+from lustrum.core.plan import RunPlan
+from lustrum.core.record import Run
+from lustrum.core.settings import Settings, Slot
+
+
+def substitutions(run: Run, settings: Settings, action: str) -> dict[str, str]:
+    """Return the substitutions of a deploy or destroy build of the run's present zone attempt."""
+    placement = run.placement
+    if placement is None:
+        raise ValueError(f"{run.run_id} has no zone yet")
+    slot = next((slot for slot in settings.slots if slot.name == placement.slot), None)
+    if slot is None:
+        raise ValueError(f"slot {placement.slot} is not in LUSTRUM_SLOTS any more")
+    return {
+        "_ACTION": action,
+        "_ZONE_ATTEMPT": str(placement.zone_attempt),
+        "_PROJECT": settings.project,
+        "_STATE_BUCKET": settings.state_bucket,
+        "_NODE_ACCOUNT": settings.node_account,
+        "_SCRIPTS": settings.scripts,
+        "_EXPIRES": str(int(run.hard_deadline_at)),
+        **blueprint_variables(run.plan, placement.zone),
+        **slot_variables(slot),
+    }
+
+
+def blueprint_variables(plan: RunPlan, zone: str) -> dict[str, str]:
+    """Return what the plan says of the infrastructure in a zone."""
+    reservation = "" if plan.capacity == "spot" else plan.capacity
+    return {
+        "_RUN_ID": plan.run_id,
+        "_ZONE": zone,
+        "_NODES": str(plan.nodes),
+        "_CAPACITY": "reservation" if reservation else "spot",
+        "_RESERVATION": reservation,
+        "_LUSTRE_CAPACITY_GIB": str(plan.lustre_capacity_gib),
+        "_LUSTRE_THROUGHPUT": str(plan.lustre_throughput),
+    }
+
+
+def slot_variables(slot: Slot) -> dict[str, str]:
+    """Return what the leased network slot says."""
+    return {
+        "_NETWORK": slot.network,
+        "_SUBNETWORK": slot.subnetwork,
+        "_PODS_RANGE": slot.pods_range,
+        "_SERVICES_RANGE": slot.services_range,
+        "_CONTROL_PLANE_CIDR": slot.control_plane_cidr,
+    }
+
+
+def next_zone(run: Run, slots: tuple[Slot, ...]) -> str | None:
+    """Return the next zone to try: not tried, fit, its region not closed, and with a network;
+    None if none is left.
+    """
+    regions = {slot.region for slot in slots}
+    return next(
+        (
+            zone
+            for zone in run.plan.zones
+            if zone not in run.zones_tried
+            and zone not in (run.unfit or {})
+            and names.region_of(zone) in regions
+            and names.region_of(zone) not in run.regions_closed
+        ),
+        None,
+    )

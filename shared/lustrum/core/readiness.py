@@ -1,0 +1,200 @@
+"""When a RayCluster is ready, and what its pods and events tell of trouble. Pure.
+
+KubeRay's ``state: ready`` is sticky and RayClusterProvisioned means "once": neither is
+believed. An invalid spec never shows in the status, only as a Warning event.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from lustrum.core.failures import Failure, classify_text
+from lustrum.core.record import shorten
+
+Object = Mapping[str, Any]
+
+# What ends a wait at once: waiting longer does not mend it.
+FATAL = frozenset(
+    {
+        Failure.IMAGE_ERROR,
+        Failure.LUSTRE_NETWORK,
+        Failure.LUSTRE_CONFIG,
+        Failure.CONFIG,
+        Failure.QUOTA,
+    }
+)
+# What the scheduler says of pods that wait ("Preemption is not helpful for scheduling").
+_WAITING = frozenset({"FailedScheduling", "NotTriggerScaleUp", "TriggeredScaleUp"})
+_LOST = (
+    "shutdown manager detected shutdown",
+    "preempt",
+    "nodeshutdown",
+    "node shutdown",
+    "terminated by spot",
+    "shutting down",
+)
+_GONE = ("nodenotready", "node is not ready", "nodelost", "deletingnode", "removingnode")
+_IMAGE_TROUBLE = frozenset({"ImagePullBackOff", "ErrImagePull", "InvalidImageName"})
+# A registry that was away for a moment: the kubelet pulls again, and no pod is to blame.
+_PULL_MAY_PASS = re.compile(
+    r"timed? ?out|time-?out|too ?many ?requests|\b(429|50\d)\b|connection (refused|reset)"
+    r"|unavailable|temporary failure|unexpected eof|no such host",
+    re.IGNORECASE,
+)
+_PULL_NEVER = re.compile(
+    r"manifest unknown|not ?found|does not exist|denied|unauthorized|forbidden|invalid reference"
+    r"|no match for platform",
+    re.IGNORECASE,
+)
+_START_TROUBLE = frozenset(
+    {"CrashLoopBackOff", "RunContainerError", "CreateContainerError", "CreateContainerConfigError"}
+)
+STARTS = 3  # restarts of a head after which waiting is given up; workers run the same image
+
+
+def cluster_is_ready(cluster: Object, workers: int) -> bool:
+    """Apply the live test: this generation is observed, the head is ready, all workers are."""
+    status = cluster.get("status") or {}
+    conditions = {item.get("type"): item.get("status") for item in status.get("conditions") or []}
+    desired = int(status.get("desiredWorkerReplicas") or 0)  # zero is left out of the JSON
+    return (
+        status.get("observedGeneration") == cluster["metadata"].get("generation")
+        and conditions.get("HeadPodReady") == "True"
+        and conditions.get("ReplicaFailure") != "True"
+        and desired == workers
+        and int(status.get("readyWorkerReplicas") or 0) == desired
+    )
+
+
+def trouble(
+    pods: Iterable[Object], events: Iterable[Object], run_id: str, since: float
+) -> tuple[Failure, str] | None:
+    """Return the worst trouble that pods and events since a moment tell of, or None.
+
+    A fatal class wins over a passing one; events of other objects do not count.
+    """
+    found = [*_pod_trouble(pods), *_event_trouble(events, run_id, since)]
+    found.sort(key=lambda item: item[0] not in FATAL)
+    return found[0] if found else None
+
+
+def lost_nodes(
+    pods: Iterable[Object], events: Iterable[Object], run_id: str, since: float
+) -> Failure | None:
+    """Return PREEMPTED or NODE_LOST if a worker's node went away since a moment, else None."""
+    gone = False
+    for pod in pods:
+        status = pod.get("status") or {}
+        ended = _ended(status)
+        if ended is not None and ended < since:
+            continue  # a pod that an earlier loss left behind
+        text = f"{status.get('reason', '')} {status.get('message', '')}".lower()
+        if any(word in text for word in _LOST):
+            return Failure.PREEMPTED
+        gone = gone or any(word in text for word in _GONE)
+    for event in events:
+        if _moment(event) < since or event.get("reason") in _WAITING:
+            continue
+        text = f"{event.get('reason', '')} {event.get('message', '')}".lower()
+        about = event.get("involvedObject") or {}
+        ours = _is_ours(event, run_id) or about.get("kind") == "Node"
+        if ours and any(word in text for word in _LOST):
+            return Failure.PREEMPTED
+        gone = gone or (ours and any(word in text for word in _GONE))
+    return Failure.NODE_LOST if gone else None
+
+
+def worker_was_replaced(pods: Iterable[Object], since: float) -> bool:
+    """Say whether a worker's pod is younger than the attempt that began with all of them: its
+    node went away, though no event tells of it any more.
+    """
+    return any(
+        (pod["metadata"].get("labels") or {}).get("ray.io/node-type") == "worker"
+        and _epoch(pod["metadata"].get("creationTimestamp")) > since
+        for pod in pods
+    )
+
+
+def _pod_trouble(pods: Iterable[Object]) -> Iterable[tuple[Failure, str]]:
+    for pod in pods:
+        name = pod["metadata"]["name"]
+        for container in (pod.get("status") or {}).get("containerStatuses") or []:
+            waiting = (container.get("state") or {}).get("waiting") or {}
+            message = str(waiting.get("message") or waiting.get("reason"))
+            if waiting.get("reason") in _IMAGE_TROUBLE:
+                yield _pull_failure(message), f"pod {name}: {message}"
+            elif waiting.get("reason") in _START_TROUBLE:
+                yield _start_failure(pod, container), f"pod {name}: {_how_it_ended(container)}"
+
+
+def _pull_failure(message: str) -> Failure:
+    passing = _PULL_MAY_PASS.search(message) and not _PULL_NEVER.search(message)
+    return Failure.INFRA_TRANSIENT if passing else Failure.IMAGE_ERROR
+
+
+def _start_failure(pod: Object, container: Object) -> Failure:
+    """A head that never starts shows what is wrong with the image before a GPU is up."""
+    is_head = (pod["metadata"].get("labels") or {}).get("ray.io/node-type") == "head"
+    often = int(container.get("restartCount") or 0) >= STARTS
+    return Failure.IMAGE_ERROR if is_head and often else Failure.INFRA_TRANSIENT
+
+
+def _how_it_ended(container: Object) -> str:
+    waiting = container["state"]["waiting"]
+    ended = (container.get("lastState") or {}).get("terminated") or {}
+    parts = [f"{waiting['reason']} after {container.get('restartCount') or 0} restarts"]
+    if ended:
+        parts.append(f"it ended with {ended.get('reason') or 'Error'}, code {ended['exitCode']}")
+    parts.append(str(ended.get("message") or waiting.get("message") or "").strip())
+    return shorten(": ".join(part for part in parts if part), 300)
+
+
+def _event_trouble(
+    events: Iterable[Object], run_id: str, since: float
+) -> Iterable[tuple[Failure, str]]:
+    for event in events:
+        if event.get("type") != "Warning" or not _is_ours(event, run_id):
+            continue
+        if _moment(event) < since:
+            continue
+        reason, message = str(event.get("reason", "")), str(event.get("message", ""))
+        if reason.startswith("InvalidRayCluster"):
+            yield Failure.CONFIG, f"KubeRay refuses the RayCluster: {message}"
+            continue
+        failure = classify_text(f"{reason} {message}")
+        if failure is Failure.IMAGE_ERROR and not _PULL_NEVER.search(message):
+            continue  # the next pull may have gone well: the pod's own state tells
+        if failure is not Failure.UNKNOWN:
+            yield failure, f"{reason}: {message}"
+
+
+def _is_ours(event: Object, run_id: str) -> bool:
+    return str((event.get("involvedObject") or {}).get("name", "")).startswith(run_id)
+
+
+def _ended(status: Object) -> float | None:
+    """Return when a pod's newest container ended, None while one runs or nothing is known."""
+    moments = []
+    for container in status.get("containerStatuses") or []:
+        ended = (container.get("state") or {}).get("terminated")
+        if not ended:
+            return None
+        moments.append(_epoch(ended.get("finishedAt")))
+    return max(moments, default=None)
+
+
+def _moment(event: Object) -> float:
+    text = event.get("lastTimestamp") or event.get("eventTime")
+    return _epoch(text or (event.get("metadata") or {}).get("creationTimestamp"))
+
+
+def _epoch(text: object) -> float:
+    if not text:
+        return 0.0
+    try:
+        return datetime.fromisoformat(str(text)).timestamp()
+    except ValueError:
+        return 0.0

@@ -1,0 +1,354 @@
+"""`Run`: the record of one run, its states, and the transitions allowed between them. Pure values.
+
+The record lives in the ledger; every change of it is a compare-and-set (`adapters.ledger`).
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import BaseModel, Field
+
+from lustrum.core.cost import Usage
+from lustrum.core.failures import Failure
+from lustrum.core.plan import RunPlan
+from lustrum.core.request import StartRequest
+
+KEPT_DAYS = 31  # Pub/Sub keeps a message at most 31 days: a late redelivery still finds its run
+HISTORY = 200  # entries kept
+
+
+class State(StrEnum):
+    """Where a run is in its life."""
+
+    REQUESTED = "REQUESTED"
+    QUEUED = "QUEUED"
+    PROVISIONING = "PROVISIONING"
+    STARTING_HEAD = "STARTING_HEAD"
+    STAGING = "STAGING"
+    WAITING_FOR_GPUS = "WAITING_FOR_GPUS"
+    TRAINING = "TRAINING"
+    RECOVERING = "RECOVERING"
+    RELEASING = "RELEASING"
+    EXPORTING = "EXPORTING"
+    DESTROYING = "DESTROYING"
+    VERIFYING = "VERIFYING"
+    CLOSED = "CLOSED"
+    REJECTED = "REJECTED"
+
+
+class Outcome(StrEnum):
+    """How a run ended."""
+
+    SUCCEEDED = "SUCCEEDED"
+    PARTIAL = "PARTIAL"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+
+_LIVE = {
+    State.REQUESTED: {State.QUEUED, State.PROVISIONING},
+    State.QUEUED: {State.PROVISIONING},
+    State.PROVISIONING: {State.STARTING_HEAD},
+    State.STARTING_HEAD: {State.STAGING},
+    State.STAGING: {State.WAITING_FOR_GPUS, State.STARTING_HEAD},
+    State.WAITING_FOR_GPUS: {State.TRAINING, State.STARTING_HEAD},
+    State.TRAINING: {State.RECOVERING},
+    State.RECOVERING: {State.TRAINING},
+}
+# What a teardown does, in its order; it may begin in any live state, and skip a step that failed.
+TEARDOWN = (State.RELEASING, State.EXPORTING, State.DESTROYING, State.VERIFYING)
+
+ALLOWED: dict[State, frozenset[State]] = {
+    **{state: frozenset(after | set(TEARDOWN) | {State.CLOSED}) for state, after in _LIVE.items()},
+    # After a teardown that is not final the next zone is tried.
+    **{
+        state: frozenset({*TEARDOWN, State.QUEUED, State.PROVISIONING, State.CLOSED})
+        for state in TEARDOWN
+    },
+    State.CLOSED: frozenset(),
+    State.REJECTED: frozenset(),
+}
+TERMINAL = frozenset({State.CLOSED, State.REJECTED})
+
+
+class Refused(Exception):
+    """A transition that the record does not allow now; ``stop`` says why in one word."""
+
+    def __init__(self, stop: str, message: str) -> None:
+        self.stop = stop
+        super().__init__(message)
+
+
+class Moment(BaseModel):
+    """One entry of a run's history; ``at`` in epoch seconds."""
+
+    state: State
+    at: float
+    note: str = ""
+
+
+class Mishap(BaseModel):
+    """One failure of a run: class, when, where, and one sentence."""
+
+    failure: Failure
+    at: float
+    state: State
+    sentence: str
+    zone: str | None = None
+    attempt: int = 0
+
+
+class Cancel(BaseModel):
+    """The wish to end a run early."""
+
+    at: float
+    export: bool
+    event_id: str
+
+
+class Placement(BaseModel):
+    """One zone attempt: where, with which network slot, which build."""
+
+    zone_attempt: int
+    zone: str
+    slot: str
+    since: float
+    import_operation: str | None = None  # of an earlier checkpoint onto this zone's Lustre
+    attempts_before: int = 0  # those of earlier zones: their checkpoints are not on this Lustre
+
+
+class Job(BaseModel):
+    """The training attempt that was submitted last; ``began_step`` is the step it resumed from."""
+
+    submission_id: str
+    attempt: int
+    submitted_at: float
+    session_name: str | None = None
+    began_step: int = 0
+    completed_at: float | None = None  # the supervisor told its end
+    silent_since: float | None = None  # the dashboard has not answered since
+    alone_since: float | None = None  # nodes are missing since
+    failed_since: float | None = None  # it failed, and evidence of a lost node is looked for since
+
+
+class Progress(BaseModel):
+    """The newest the training said of itself."""
+
+    step: int = 0
+    max_steps: int = 0
+    reward: float | None = None
+    at: float = 0
+    attempt: int = 0
+
+
+class Checkpoint(BaseModel):
+    """The newest complete checkpoint on Lustre; bytes and seconds of its save."""
+
+    step: int
+    bytes: int = 0
+    files: int = 0
+    seconds: float | None = None
+    at: float = 0
+
+
+class Export(BaseModel):
+    """The export of one checkpoint to the bucket."""
+
+    step: int
+    uri: str
+    operation: str | None = None
+    started_at: float = 0
+    tries: int = 0
+    bytes: int = 0
+    files: int = 0
+    verified_at: float | None = None
+    problem: str = ""
+
+
+class Teardown(BaseModel):
+    """The teardown that owns the run; single-flight by ``lease_until`` (epoch seconds)."""
+
+    execution: str
+    final: bool
+    claimed_at: float
+    lease_until: float
+    problems: list[str] = Field(default_factory=list)
+    empty_since: float | None = None
+    inventories: int = 0
+
+
+class Run(BaseModel):
+    """The record of one run. Times in epoch seconds."""
+
+    run_id: str
+    key: str
+    message_id: str = ""
+    schedule: str | None = None
+    request: StartRequest
+    plan: RunPlan
+    state: State = State.REQUESTED
+    outcome: Outcome | None = None
+    failure: Failure | None = None
+    reason: str = ""
+    created_at: float
+    deadline_at: float
+    hard_deadline_at: float
+    extended_by: list[str] = Field(default_factory=list)
+    cancel: Cancel | None = None
+    execution: str | None = None  # the rl_run execution that owns the run
+    callback_url: str | None = None
+    placement: Placement | None = None
+    zone_attempts: int = 0
+    zones_tried: list[str] = Field(default_factory=list)
+    unfit: dict[str, str] | None = None  # zone -> why it cannot hold the run; None: not looked yet
+    regions_closed: list[str] = Field(default_factory=list)
+    wandb: bool = False  # a Weights & Biases key was mounted
+    attempt: int = 0
+    job: Job | None = None
+    progress: Progress = Progress()
+    checkpoint: Checkpoint | None = None
+    crashes: int = 0  # in a row, see failures.CRASH_LOOP
+    full_since: float | None = None  # Lustre is nearly full since (an alert said so)
+    export: Export | None = None
+    secured: Export | None = None  # an older verified one, while `export` is not verified
+    teardown: Teardown | None = None
+    mishaps: list[Mishap] = Field(default_factory=list)
+    history: list[Moment] = Field(default_factory=list)
+    usage: list[Usage] = Field(default_factory=list)
+    series: list[Progress] = Field(default_factory=list)  # step and reward, for the report
+    saves: list[Checkpoint] = Field(default_factory=list)
+    notified: list[str] = Field(default_factory=list)
+    closed_at: float | None = None
+    log_uri: str | None = None
+    report_uri: str | None = None
+
+    @property
+    def is_over(self) -> bool:
+        """Say whether nothing can change any more."""
+        return self.state in TERMINAL
+
+    @property
+    def safe_export(self) -> Export | None:
+        """The newest checkpoint that is verified in the bucket, None if there is none."""
+        if self.export is not None and self.export.verified_at is not None:
+            return self.export
+        return self.secured
+
+    def times(self, failure: Failure) -> int:
+        """Return how often a failure class happened in this run."""
+        return sum(mishap.failure == failure for mishap in self.mishaps)
+
+
+def check_live(run: Run, execution: str | None, now: float) -> None:
+    """Refuse whatever rl_run wants to create when the run must end.
+
+    Raises:
+        Refused: over, torn down, owned by another execution, cancelled or past its deadline.
+    """
+    if run.is_over:
+        raise Refused("over", f"{run.run_id} is {run.state}")
+    if run.teardown is not None:
+        raise Refused("teardown", f"a teardown of {run.run_id} has begun")
+    if execution is not None and run.execution not in (None, execution):
+        raise Refused("owned", f"{run.run_id} belongs to another execution")
+    if run.cancel is not None:
+        raise Refused("cancelled", f"{run.run_id} was cancelled")
+    if now >= run.deadline_at:
+        raise Refused("deadline", f"{run.run_id} is past its deadline")
+
+
+def check_owned(run: Run, execution: str) -> None:
+    """Refuse whatever a teardown wants to do when the run is not, or no longer, its own.
+
+    Raises:
+        Refused: over, or torn down by another execution, or by none.
+    """
+    if run.is_over:
+        raise Refused("over", f"{run.run_id} is {run.state}")
+    if run.teardown is None or run.teardown.execution != execution:
+        raise Refused("lost", f"the teardown of {run.run_id} belongs to another execution")
+
+
+def advance(run: Run, to: State, now: float, note: str = "") -> None:
+    """Move a run to another state, in place.
+
+    Raises:
+        Refused: the transition is not allowed from the present state.
+    """
+    if to == run.state:
+        return
+    if to not in ALLOWED[run.state]:
+        raise Refused("state", f"{run.run_id}: {run.state} cannot become {to}")
+    run.state = to
+    run.history = [*run.history[-HISTORY:], Moment(state=to, at=now, note=note)]
+
+
+def add_mishap(run: Run, failure: Failure, sentence: str, now: float) -> int:
+    """Note a failure, in place; return how often its class happened before."""
+    before = run.times(failure)
+    run.mishaps = [
+        *run.mishaps[-HISTORY:],
+        Mishap(
+            failure=failure,
+            at=now,
+            state=run.state,
+            sentence=shorten(sentence),
+            zone=run.placement.zone if run.placement else None,
+            attempt=run.attempt,
+        ),
+    ]
+    return before
+
+
+def conclude(run: Run, failure: Failure | None, reason: str) -> None:
+    """Set the failure class and the sentence of a run that must end, once: the first cause
+    stands.
+    """
+    if run.reason:
+        return
+    run.failure = failure
+    run.reason = shorten(reason) or "no reason was given"
+
+
+def final_outcome(run: Run) -> Outcome:
+    """Return how the run ended, from what is recorded.
+
+    A run that was stopped early has a usable checkpoint when one is verified in the bucket.
+    """
+    if _finished(run) and (not run.plan.export_required or _is_safe(run)):
+        return Outcome.SUCCEEDED
+    if run.cancel is not None:
+        return Outcome.CANCELLED
+    return Outcome.PARTIAL if run.safe_export is not None else Outcome.FAILED
+
+
+def start_usage(run: Run, resource: str, now: float) -> None:
+    """Begin to count what a resource costs, in place; no-op while it is counted."""
+    if any(item.resource == resource and item.until is None for item in run.usage):
+        return
+    pieces, rate = run.plan.rates()[resource]
+    run.usage = [*run.usage, Usage(resource=resource, pieces=pieces, rate=rate, since=now)]
+
+
+def end_usage(run: Run, now: float, *resources: str) -> None:
+    """End the counting of resources, in place; of all when none is named."""
+    for item in run.usage:
+        if item.until is None and (not resources or item.resource in resources):
+            item.until = now
+
+
+def shorten(text: str, limit: int = 500) -> str:
+    """Return a text on one line, cut in the middle of what is longer than ``limit`` characters."""
+    line = " ".join(text.split())
+    return line if len(line) <= limit else line[: limit // 2] + " ... " + line[-limit // 2 :]
+
+
+def _finished(run: Run) -> bool:
+    return run.checkpoint is not None and run.checkpoint.step >= run.plan.max_num_steps
+
+
+def _is_safe(run: Run) -> bool:
+    """Say whether the last step itself is verified in the bucket."""
+    safe = run.safe_export
+    return safe is not None and safe.step >= run.plan.max_num_steps

@@ -1,0 +1,56 @@
+"""Where a function runs and what it may use, as values (`lustrum.wiring.settings` reads them)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Slot:
+    """A network slot: the subnet, ranges and control-plane block that one run leases."""
+
+    name: str
+    region: str
+    network: str
+    subnetwork: str
+    pods_range: str
+    services_range: str
+    control_plane_cidr: str
+
+
+@dataclass(frozen=True)
+class Settings:
+    """The environment of a function, see docs/architecture.md."""
+
+    project: str
+    region: str
+    database: str = "(default)"
+    state_bucket: str = ""
+    export_bucket: str = ""
+    report_bucket: str = ""
+    build_trigger: str = ""
+    slots: tuple[Slot, ...] = ()
+    node_account: str = ""
+    scripts: str = ""
+    requests_topic: str = "lustrum-requests"
+    events_topic: str = "lustrum-events"
+    notifications_topic: str = "lustrum-notifications"
+    dead_letter_topic: str = "lustrum-dead-letters"
+    life_workflow: str = "rl-run"
+    teardown_workflow: str = "teardown"
+    kubeconfig: str | None = None
+    endpoints: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_local(self) -> bool:
+        """Say whether the cloud is the stand-in on this machine."""
+        return bool(self.endpoints)
+
+    def topic(self, name: str) -> str:
+        """Return the full name of a topic."""
+        return f"projects/{self.project}/topics/{name}"
+
+    def workflow(self, name: str) -> str:
+        """Return the full name of a workflow."""
+        return f"projects/{self.project}/locations/{self.region}/workflows/{name}"

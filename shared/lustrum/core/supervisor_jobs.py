@@ -1,0 +1,157 @@
+"""What is run on the Ray head for a run: the supervisor's specs, entrypoints, and what they
+print. Pure.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from contextlib import suppress
+from typing import Any
+
+from lustrum.core import checkpoints, images, names
+from lustrum.core.checkpoints import Checkpoint
+from lustrum.core.errors import ServiceError
+from lustrum.core.failures import Failure
+from lustrum.core.plan import RunPlan
+from lustrum.core.progress import PREFIX
+from lustrum.core.record import Run
+from lustrum.core.settings import Settings
+from lustrum.core.training_command import (
+    TrainingCommand,
+    entrypoint,
+    supervisor_spec,
+    training_argv,
+)
+
+IMPORTED = "imported"  # folder of a run on Lustre that receives an earlier checkpoint
+_STEP = re.compile(r"/step_(\d+)/")
+
+__all__ = ["entrypoint"]
+
+
+def training_command(plan: RunPlan, wandb: bool) -> TrainingCommand:
+    """Return what decides the command line of the plan's training."""
+    return TrainingCommand(
+        image=images.resolve(plan.image, plan.ray_version),
+        model=plan.model,
+        nodes=plan.nodes,
+        gpus_per_node=plan.gpus_per_node,
+        checkpoint_dir=plan.checkpoint_dir,
+        log_dir=plan.log_dir,
+        save_period=plan.save_period,
+        keep=plan.keep,
+        max_num_steps=plan.max_num_steps,
+        overrides=plan.overrides,
+        wandb=wandb,
+        name=f"{plan.name}-{plan.run_id}",
+    )
+
+
+def train_spec(run: Run, settings: Settings, attempt: int) -> dict[str, Any]:
+    """Return the supervisor's spec of one training attempt."""
+    plan = run.plan
+    image = images.resolve(plan.image, plan.ray_version)
+    return supervisor_spec(
+        run.run_id,
+        attempt,
+        command=training_argv(training_command(plan, run.wandb)),
+        workdir=image.workdir,
+        max_steps=plan.max_num_steps,
+        model=plan.model,
+        code=plan.code,
+        keep=plan.keep,
+        stall_seconds=plan.timing.stall,
+        heartbeat_seconds=min(30.0, plan.timing.poll),
+        **_publishing(settings),
+    )
+
+
+def stage_spec(run: Run, settings: Settings, step_folder: str | None) -> dict[str, Any]:
+    """Return the spec of the staging job; ``step_folder`` is the imported ``step_N``, if any."""
+    plan = run.plan
+    resume = None if step_folder is None else f"runs/{run.run_id}/{IMPORTED}/{step_folder}"
+    return supervisor_spec(
+        run.run_id,
+        0,
+        model=plan.model,
+        fetch_model=plan.fetch_model,
+        code=plan.code,
+        resume_from=resume,
+        **_publishing(settings),
+    )
+
+
+def folders_spec(run: Run, settings: Settings, step_folder: str) -> dict[str, Any]:
+    """Return the spec of the job that only makes folders: an import needs its target to exist."""
+    return supervisor_spec(
+        run.run_id, 0, folders=[f"{IMPORTED}/{step_folder}"], **_publishing(settings)
+    )
+
+
+def list_spec(run: Run) -> dict[str, Any]:
+    """Return the spec of a listing of the checkpoints."""
+    return supervisor_spec(run.run_id, run.attempt)
+
+
+def prune_spec(run: Run) -> dict[str, Any]:
+    """Return the spec that keeps the newest complete checkpoint alone."""
+    return supervisor_spec(run.run_id, run.attempt, keep=1)
+
+
+def job_environment(plan: RunPlan) -> dict[str, str]:
+    """Return the environment of Ray jobs; visible to whoever reaches the dashboard, so no
+    secret.
+    """
+    return {
+        **plan.environment,
+        "HF_HOME": f"{names.LUSTRE_MOUNT}/cache/huggingface",
+        # Without it the driver dies: "Failed to merge the Job's runtime env ... conflict".
+        "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1",
+        # Ray kills 3 s after its SIGTERM; the supervisor needs 20 s of grace and 10 s to be heard.
+        "RAY_JOB_STOP_WAIT_TIME_S": "35",
+    }
+
+
+def read_listing(log: str) -> tuple[Checkpoint, ...] | None:
+    """Return the newest listing in a job's log, None when it holds none."""
+    for line in reversed(log.splitlines()):
+        _, found, body = line.partition(PREFIX)
+        if found:
+            with suppress(ValueError):  # the training may print such a line too
+                return checkpoints.read_listing(json.loads(body)).checkpoints
+    return None
+
+
+def newest_step_folder(uris: Iterable[str], wanted: str) -> str:
+    """Return the folder of the newest ``step_N`` that has a training_info.json.
+
+    Raises:
+        ServiceError: CONFIG, there is none.
+    """
+    folder = wanted if wanted.endswith("/") else wanted + "/"
+    steps = {
+        int(match.group(1)): uri[: match.end()]
+        for uri in uris
+        if uri.endswith("/training_info.json") and (match := _STEP.search(uri))
+    }
+    if not steps:
+        raise ServiceError(
+            Failure.CONFIG,
+            f"checkpoints.resume_from: {folder} holds no step_N with a training_info.json",
+        )
+    return steps[max(steps)]
+
+
+def _publishing(settings: Settings) -> dict[str, Any]:
+    if not settings.is_local:
+        return {"project": settings.project, "topic": settings.events_topic}
+    return {
+        "project": settings.project,
+        "topic": settings.events_topic,
+        "token": False,
+        "pubsub_endpoint": settings.endpoints["pubsub"],
+        "storage_endpoint": settings.endpoints["storage"],
+        "metadata_wait_seconds": 0.0,
+    }

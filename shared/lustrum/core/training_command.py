@@ -1,0 +1,169 @@
+"""The command line of a training, and how the supervisor is told of it. Pure.
+
+Everything is an argument list: nothing a request says is ever read by a shell. Ray's Jobs API
+takes one string and gives it to `/bin/sh -c`; `entrypoint` quotes for that, in one place.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from lustrum.core.images import Image, Scalar, check_override
+from lustrum.head.exits import Refused
+from lustrum.head.spec import read_spec
+
+Mode = Literal["stage", "train", "list", "prune"]
+
+SUPERVISOR = "/etc/lustrum/supervisor.pyz"  # where the ConfigMap is mounted in the head
+PROMPTS, GENERATIONS = 32, 8  # per step, the original recipe
+_PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
+
+
+@dataclass(frozen=True)
+class TrainingCommand:
+    """What decides the command line of one training.
+
+    Attributes:
+        image: what is known of the image.
+        model: model of the hub, or a path on Lustre.
+        nodes, gpus_per_node: size of the cluster.
+        checkpoint_dir, log_dir: folders on Lustre.
+        save_period: steps between saves; keep: complete steps kept; max_num_steps: the last step.
+        overrides: what the request adds or changes, dotted key -> scalar.
+        wandb: metrics go to Weights & Biases (a key is mounted in the pods).
+        name: how the run is called there.
+    """
+
+    image: Image
+    model: str
+    nodes: int
+    gpus_per_node: int
+    checkpoint_dir: str
+    log_dir: str
+    save_period: int
+    keep: int
+    max_num_steps: int
+    overrides: Mapping[str, Scalar] = field(default_factory=dict)
+    wandb: bool = False
+    name: str = ""
+
+
+def training_settings(command: TrainingCommand) -> dict[str, Scalar]:
+    """Return every override in the order given: the recipe, the request's, Lustrum's own.
+
+    Raises:
+        ValueError: the image does not accept an override (``core.images.check_override``).
+    """
+    image, overrides = command.image, command.overrides
+    for key, value in overrides.items():
+        check_override(image.name, key, value, image.ray_version)
+    settings: dict[str, Scalar] = {"policy.model_name": command.model}
+    if image.takes_converter and "/Qwen2" in command.model:
+        settings["policy.megatron_cfg.converter_type"] = "Qwen2ForCausalLM"
+    if image.dataset_key:
+        settings[image.dataset_key] = "DeepScaler"
+    settings |= {
+        "grpo.num_prompts_per_step": PROMPTS,
+        "grpo.num_generations_per_prompt": GENERATIONS,
+        "checkpointing.metric_name": None,  # keep the newest; a metric could drop the newest step
+    }
+    settings |= overrides
+    # NeMo-RL asserts this after the model is loaded, on 64 GPUs.
+    prompts, each = (
+        settings["grpo.num_prompts_per_step"],
+        settings["grpo.num_generations_per_prompt"],
+    )
+    if isinstance(prompts, int) and isinstance(each, int):
+        settings.setdefault("policy.train_global_batch_size", prompts * each)
+    settings |= {
+        "grpo.max_num_steps": command.max_num_steps,
+        "checkpointing.enabled": True,
+        "checkpointing.save_period": command.save_period,
+        "checkpointing.keep_top_k": command.keep,
+        "checkpointing.checkpoint_dir": command.checkpoint_dir,
+        "logger.log_dir": command.log_dir,
+        "logger.wandb_enabled": command.wandb,
+        "cluster.num_nodes": command.nodes,
+        "cluster.gpus_per_node": command.gpus_per_node,
+    }
+    if command.wandb and command.name:
+        settings.setdefault("logger.wandb.name", command.name)
+    return settings
+
+
+def training_argv(command: TrainingCommand) -> list[str]:
+    """Return the training command, relative to the image's working directory."""
+    image = command.image
+    config = ["--config", image.config] if image.config else []
+    settings = training_settings(command)
+    return [
+        *image.launcher,
+        image.script,
+        *config,
+        *(f"{key}={hydra(value)}" for key, value in settings.items()),
+    ]
+
+
+def hydra(value: Scalar) -> str:
+    """Write a scalar in Hydra's override grammar so that it is read back as the same value."""
+    if value is None:
+        return "null"
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, int | float):
+        return repr(value)
+    if _PLAIN.fullmatch(value) and not _reads_as_other(value):
+        return value
+    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def _reads_as_other(text: str) -> bool:
+    if text.lower() in ("null", "true", "false", "nan", "inf", "-inf"):
+        return True
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def supervisor_spec(
+    run_id: str,
+    attempt: int,
+    *,
+    lustre: str = "/lustre",
+    command: Sequence[str] = (),
+    **more: Any,
+) -> dict[str, Any]:
+    """Return the supervisor's spec; ``more`` are keys of ``lustrum.head.spec.Spec``.
+
+    None means "the supervisor's default". No secret belongs in it: Ray shows it to anyone who can
+    reach the dashboard.
+
+    Raises:
+        ValueError: a key the supervisor does not know.
+    """
+    spec = {"run_id": run_id, "attempt": attempt, "lustre": lustre, "command": list(command)}
+    spec |= {key: value for key, value in more.items() if value is not None}
+    try:
+        read_spec(json.dumps(spec))
+    except Refused as error:
+        raise ValueError(str(error)) from None
+    return spec
+
+
+def entrypoint(
+    mode: Mode, spec: Mapping[str, Any], supervisor: str = SUPERVISOR, python: str = "python3"
+) -> str:
+    """Return the Ray job's entrypoint, quoted for the one shell that reads it.
+
+    The shell becomes the supervisor (`exec`): one that stayed could die alone, and Ray would call
+    a job over whose training goes on writing.
+    """
+    text = json.dumps(spec, separators=(",", ":"), sort_keys=True)
+    return "exec " + shlex.join([python, supervisor, mode, "--spec", text])

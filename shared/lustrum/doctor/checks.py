@@ -1,0 +1,385 @@
+"""`lustrum doctor`: would a first run get through? Pure checks over what a project answers.
+
+Each check says one line; what fails says beside it how to mend it. Nothing is created or changed.
+What the control plane must look like is in `lustrum.doctor.expected_setup`.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass
+from enum import StrEnum
+
+from rich.console import Console
+from rich.text import Text
+
+from lustrum.core import names
+from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.failures import Failure
+from lustrum.core.plan import RunPlan
+from lustrum.doctor.expected_setup import (
+    INVOKERS,
+    LUSTRE_WRITERS,
+    NETWORK,
+    PEERING,
+    REGION_QUOTAS,
+    ROLES,
+    SECRETS,
+    SERVICES,
+    WORKFLOWS,
+    lustre_agent,
+    lustre_grant,
+    zone_lacks,
+)
+from lustrum.doctor.project_questions import Probes, Quota
+
+TERRAFORM = "terraform -chdir=infra/terraform apply"
+PUBLIC = frozenset({"allUsers", "allAuthenticatedUsers"})
+
+
+class Level(StrEnum):
+    """What a finding means for a first run."""
+
+    OK = "ok"
+    NOTE = "note"  # a run gets through, with less
+    FAIL = "fail"
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One line of the answer."""
+
+    check: str
+    level: Level
+    line: str
+    fix: str = ""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What to examine: a project, the control plane's region, and what a run would need."""
+
+    project: str
+    region: str
+    plan: RunPlan
+    probes: Probes
+    as_json: bool = False
+
+
+def run(options: Options, console: Console) -> int:
+    """Examine, print, and return 1 if anything fails, else 0."""
+    findings = list(examine(options))
+    if options.as_json:
+        console.print_json(json.dumps([asdict(finding) for finding in findings]))
+    else:
+        for line in _lines(findings):
+            console.print(line, soft_wrap=True)
+    failed = sum(finding.level is Level.FAIL for finding in findings)
+    if not options.as_json:
+        console.print(
+            f"[red]{failed} to mend before a first run[/]" if failed else "[green]ready[/]"
+        )
+    return 1 if failed else 0
+
+
+def examine(options: Options) -> Iterator[Finding]:
+    """Yield every finding. A check that cannot look is a failure, never an 'ok'."""
+    for name, check in CHECKS.items():
+        try:
+            yield from check(options)
+        except ServiceError as error:
+            yield Finding(name, Level.FAIL, f"could not look: {error}", _way_in(error))
+
+
+def _way_in(error: ServiceError) -> str:
+    if error.failure is Failure.ACCESS:
+        return (
+            "enable the service if it says so; else ask for roles/viewer and"
+            " roles/iam.securityReviewer on the project"
+        )
+    if isinstance(error, NotFound):
+        return TERRAFORM
+    return "try again" if error.retryable else "check --project and --region"
+
+
+def _services(o: Options) -> Iterator[Finding]:
+    missing = sorted(SERVICES - o.probes.enabled_services())
+    yield _judge(
+        "services",
+        not missing,
+        f"{len(SERVICES)} services enabled",
+        f"not enabled: {', '.join(missing)}",
+        f"gcloud services enable {' '.join(missing)} --project={o.project}",
+    )
+
+
+def _control_plane(o: Options) -> Iterator[Finding]:
+    for what, wanted, found in (
+        ("functions", [name.replace("_", "-") for name in INVOKERS], o.probes.functions(o.region)),
+        ("workflows", list(WORKFLOWS), o.probes.workflows(o.region)),
+        ("build", ["lustrum-build"], dict.fromkeys(o.probes.triggers(o.region), "ACTIVE")),
+    ):
+        bad = [
+            f"{name}: {found.get(name, 'missing')}"
+            for name in wanted
+            if found.get(name) != "ACTIVE"
+        ]
+        yield _judge(
+            what, not bad, f"{len(wanted)} deployed in {o.region}", ", ".join(bad), TERRAFORM
+        )
+    state = o.probes.peerings(NETWORK).get(PEERING, "missing")
+    yield _judge(
+        "network",
+        state == "ACTIVE",
+        "network lustrum is peered with the services' network (Lustre)",
+        f"peering {PEERING}: {state}",
+        TERRAFORM,
+    )
+
+
+def _zones(o: Options) -> Iterator[Finding]:
+    machines, lustre = o.probes.machine_zones(o.plan.machine), o.probes.lustre_zones()
+    both = sorted(machines & lustre)
+    for zone in o.plan.zones:
+        lacks = zone_lacks(zone, {o.plan.machine: machines, "Managed Lustre": lustre})
+        yield _judge(
+            f"zone {zone}",
+            not lacks,
+            f"offers {o.plan.machine} and Managed Lustre",
+            lacks,
+            f"zones with both: {', '.join(both) or 'none'}; name them in the request (zones)",
+        )
+
+
+def _accelerators(o: Options) -> Iterator[Finding]:
+    gpus = o.plan.nodes * o.plan.gpus_per_node
+    spot = "PREEMPTIBLE_" if o.plan.capacity == "spot" else ""
+    metric = f"{spot}{o.plan.accelerator.upper().replace('-', '_')}_GPUS"
+    for region in _regions(o.plan):
+        quotas = o.probes.region_quotas(region)
+        yield _quota(o, region, metric, gpus, quotas.get(metric), f"for {o.plan.nodes} nodes")
+        for name, (wanted, why) in REGION_QUOTAS.items():
+            yield _quota(o, region, name, wanted, quotas.get(name), why)
+
+
+def _lustre_capacity(o: Options) -> Iterator[Finding]:
+    tier, wanted = o.plan.lustre_throughput, o.plan.lustre_capacity_gib
+    values = [
+        q for q in o.probes.service_quotas("lustre.googleapis.com") if q.is_lustre_tier(tier)
+    ]
+    for zone in o.plan.zones:
+        check = f"Lustre quota {zone}"
+        here = [q for q in values if q.applies(zone, NETWORK)]
+        if not here:
+            yield Finding(
+                check,
+                Level.NOTE,
+                f"no quota of the {tier} MB/s per TiB tier is listed for it",
+                f"look at {_quota_page(o.project)}",
+            )
+            continue
+        # the value with most dimensions is the one that binds: it may be per network
+        best = max(here, key=lambda q: len(q.dimensions))
+        yield _judge(
+            check,
+            best.limit < 0 or best.limit >= wanted,
+            f"{_amount(best.limit)} GiB at {tier} MB/s per TiB, {wanted} needed",
+            f"{_amount(best.limit)} GiB at {tier} MB/s per TiB, {wanted} needed",
+            f"ask for {best.name} >= {wanted} ({zone}, network {NETWORK}):"
+            f" {_quota_page(o.project)}",
+        )
+
+
+def _identities(o: Options) -> Iterator[Finding]:
+    held = o.probes.project_bindings()
+    whole = True
+    for account, roles in ROLES.items():
+        member = f"serviceAccount:{_email(o.project, account)}"
+        lacks = sorted(
+            role
+            for role in (r.format(project=o.project) for r in roles)
+            if (role, member) not in held
+        )
+        if lacks:
+            whole = False
+            yield Finding(f"account {account}", Level.FAIL, f"lacks {', '.join(lacks)}", TERRAFORM)
+    if whole:
+        yield Finding("accounts", Level.OK, f"{len(ROLES)} accounts hold their roles")
+
+
+def _invokers(o: Options) -> Iterator[Finding]:
+    whole = True
+    for function, accounts in INVOKERS.items():
+        service = function.replace("_", "-")
+        found = {
+            member
+            for role, member in o.probes.invoker_bindings(o.region, service)
+            if role == "roles/run.invoker"
+        }
+        wanted = {f"serviceAccount:{_email(o.project, account)}" for account in accounts}
+        public = found & PUBLIC
+        if public:
+            whole = False
+            yield Finding(
+                f"function {service}",
+                Level.FAIL,
+                f"may be called by {', '.join(sorted(public))}",
+                f"gcloud run services remove-iam-policy-binding {service} --region={o.region}"
+                f" --project={o.project} --role=roles/run.invoker --member={min(public)}",
+            )
+        if wanted - found:
+            whole = False
+            short = ", ".join(sorted(m.split(":")[1].split("@")[0] for m in wanted - found))
+            yield Finding(f"function {service}", Level.FAIL, f"{short} may not call it", TERRAFORM)
+    if whole:
+        yield Finding(
+            "callers", Level.OK, "every function accepts its callers and no one in public"
+        )
+
+
+def _lustre_agent(o: Options) -> Iterator[Finding]:
+    """Without this an export fails after the training it should have saved."""
+    bucket = o.plan.export_bucket
+    agent = lustre_agent(o.probes.number())
+    held = {role for role, member in o.probes.bucket_bindings(bucket) if member == agent}
+    yield _judge(
+        "export",
+        bool(held & LUSTRE_WRITERS),
+        f"Managed Lustre may write gs://{bucket}",
+        f"Managed Lustre may not write gs://{bucket}",
+        lustre_grant(bucket, agent),
+    )
+
+
+def _alerts(o: Options) -> Iterator[Finding]:
+    agent = (
+        f"serviceAccount:service-{o.probes.number()}"
+        "@gcp-sa-monitoring-notification.iam.gserviceaccount.com"
+    )
+    yield _judge(
+        "alerts",
+        ("roles/pubsub.publisher", agent) in o.probes.topic_bindings("lustrum-alerts"),
+        "Monitoring may publish to lustrum-alerts",
+        "Monitoring may not publish to lustrum-alerts: alerts are lost in silence",
+        TERRAFORM,
+    )
+
+
+def _job(o: Options) -> Iterator[Finding]:
+    subject = f"/subject/ns/{names.NAMESPACE}/sa/{names.JOB_ACCOUNT}"
+    found = any(
+        role == "roles/pubsub.publisher" and member.endswith(subject)
+        for role, member in o.probes.topic_bindings("lustrum-events")
+    )
+    yield Finding(
+        "job",
+        Level.OK if found else Level.NOTE,
+        "the job may send events"
+        if found
+        else "the job may not send events yet: its log is read instead, `code` is not fetched",
+        ""
+        if found
+        else f"workload_identity_pool_exists = true once a cluster existed; {TERRAFORM}",
+    )
+
+
+def _secrets(o: Options) -> Iterator[Finding]:
+    for secret, otherwise in SECRETS.items():
+        try:
+            state = o.probes.secret_state(secret)
+        except NotFound:
+            state = "no version"
+        fine = state == "ENABLED"
+        yield Finding(
+            f"secret {secret}",
+            Level.OK if fine else Level.NOTE,
+            "has an enabled version" if fine else f"{state}: {otherwise}",
+            ""
+            if fine
+            else f"gcloud secrets versions add {secret} --data-file=- --project={o.project}",
+        )
+
+
+def _you(o: Options) -> Iterator[Finding]:
+    yield _judge(
+        "you",
+        o.probes.may_publish("lustrum-requests"),
+        "may start runs",
+        "may not publish to lustrum-requests",
+        f"add yourself to submitters in terraform.tfvars; {TERRAFORM}",
+    )
+
+
+CHECKS: Mapping[str, Callable[[Options], Iterable[Finding]]] = {
+    "services": _services,
+    "control plane": _control_plane,
+    "zones": _zones,
+    "quotas": _accelerators,
+    "Lustre quota": _lustre_capacity,
+    "accounts": _identities,
+    "callers": _invokers,
+    "export": _lustre_agent,
+    "alerts": _alerts,
+    "job": _job,
+    "secrets": _secrets,
+    "you": _you,
+}
+
+
+def _judge(check: str, fine: bool, good: str, bad: str, fix: str) -> Finding:
+    return Finding(check, Level.OK, good) if fine else Finding(check, Level.FAIL, bad, fix)
+
+
+def _quota(
+    o: Options, region: str, metric: str, wanted: float, quota: Quota | None, why: str
+) -> Finding:
+    check = f"{metric} {region}"
+    page = _quota_page(o.project)
+    if quota is None:
+        return Finding(
+            check,
+            Level.FAIL,
+            f"no such quota here, {wanted:g} needed {why}",
+            f"ask for {metric} = {wanted:g} in {region}: {page}",
+        )
+    line = f"{quota.usage:g} of {quota.limit:g} used, {wanted:g} needed {why}"
+    if quota.limit < wanted:
+        return Finding(
+            check, Level.FAIL, line, f"ask for {metric} = {wanted:g} in {region}: {page}"
+        )
+    if quota.limit - quota.usage < wanted:
+        return Finding(
+            check, Level.NOTE, line, "other machines use it now: a run waits, or ask for more"
+        )
+    return Finding(check, Level.OK, line)
+
+
+def _quota_page(project: str) -> str:
+    return f"https://console.cloud.google.com/iam-admin/quotas?project={project}"
+
+
+def _amount(limit: float) -> str:
+    return "no limit of" if limit < 0 else f"{limit:g}"
+
+
+def _regions(plan: RunPlan) -> list[str]:
+    return list(dict.fromkeys(names.region_of(zone) for zone in plan.zones))
+
+
+def _email(project: str, account: str) -> str:
+    return f"lustrum-{account}@{project}.iam.gserviceaccount.com"
+
+
+_STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.FAIL: "bold red"}
+
+
+def _lines(findings: list[Finding]) -> Iterator[Text]:
+    """One line each; what mends it below, unbroken, so that a command can be copied."""
+    width = max(len(finding.check) for finding in findings)
+    for finding in findings:
+        # Text: what a project answers is never markup
+        mark = Text(f"{finding.level.value:<5}", _STYLES[finding.level])
+        yield mark + Text(f"{finding.check:<{width}}  {finding.line}")
+        if finding.fix:
+            yield Text(f"      -> {finding.fix}", "dim")

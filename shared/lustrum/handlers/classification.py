@@ -1,0 +1,46 @@
+"""What a workflow tells of a failure, as a class and a sentence."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from lustrum.core.failures import Failure, classify_text, named
+from lustrum.core.record import Run
+from lustrum.handlers.build_failures import build_failure
+from lustrum.wiring.services import Services
+
+
+def classify(services: Services, run: Run, call: Mapping[str, Any]) -> tuple[Failure, str]:
+    """Return failure class and sentence of what a workflow reports as failed."""
+    given = named(call.get("failure"))
+    if given is not None:
+        return given, str(call.get("why") or given)
+    if call.get("build"):
+        return build_failure(services, run, str(call.get("why") or ""))
+    error = call.get("error")
+    text = text_of(error) or str(call.get("why") or "")
+    inner = _named(error)
+    if inner is not None:
+        return inner, text
+    return classify_text(text), text or "something failed without a word"
+
+
+def _named(error: Any) -> Failure | None:
+    """The class in the body of one of our own functions' errors."""
+    body = error.get("body") if isinstance(error, Mapping) else None
+    inner = body.get("error") if isinstance(body, Mapping) else None
+    return named(inner.get("class")) if isinstance(inner, Mapping) else None
+
+
+def text_of(error: Any) -> str:
+    """Return what an error of a workflow says, whatever its shape."""
+    if isinstance(error, Mapping):
+        body = error.get("body")
+        inner = body.get("error") if isinstance(body, Mapping) else None
+        if isinstance(inner, Mapping) and inner.get("message"):
+            return str(inner["message"])
+        parts = [str(error.get(key)) for key in ("message", "code") if error.get(key) is not None]
+        return " ".join(parts) or json.dumps(error)[:500]
+    return "" if error is None else str(error)

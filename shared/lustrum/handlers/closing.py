@@ -1,0 +1,154 @@
+"""The end of a run: report, record, one notification."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lustrum.core.cost import bill
+from lustrum.core.errors import ServiceError
+from lustrum.core.failures import Failure, classify_text
+from lustrum.core.record import (
+    Checkpoint,
+    Outcome,
+    Run,
+    State,
+    advance,
+    conclude,
+    end_usage,
+    final_outcome,
+    shorten,
+)
+from lustrum.handlers.inventory import look_around
+from lustrum.handlers.once import once
+from lustrum.wiring.services import Services
+
+Answer = dict[str, Any]
+
+
+def close(services: Services, run: Run) -> Answer:
+    """Close a run whose inventory is empty, once; the report and the notification never stop it.
+
+    Raises:
+        ServiceError: INFRA_TRANSIENT, something is still there.
+    """
+    found = look_around(services, run.run_id)
+    if not found.is_empty:
+        raise ServiceError(
+            Failure.INFRA_TRANSIENT,
+            f"{run.run_id} is not empty: {', '.join([*found.left, *found.unknown])}",
+            retryable=True,
+        )
+    now = services.now()
+
+    def edit(one: Run) -> bool:
+        if one.is_over:
+            return False
+        end_usage(one, now)
+        if one.cancel is not None:
+            conclude(one, Failure.CANCELLED, "cancelled on request")
+        one.outcome = final_outcome(one)
+        _explain(one)
+        advance(one, State.CLOSED, now, one.reason)
+        one.closed_at = now
+        return True
+
+    services.ledger.change(run.run_id, edit)
+    return finish(services, services.ledger.load(run.run_id))
+
+
+def finish(services: Services, run: Run) -> Answer:
+    """Do what follows once a run is CLOSED: slot, report, one notification. Safe to repeat."""
+    services.ledger.release_slot(run.run_id)
+    problem = _write_report(services, run) if run.report_uri is None else None
+    run = services.ledger.load(run.run_id)
+    now = services.now()
+    once(
+        services,
+        f"{run.run_id}-closed",
+        lambda: services.publisher.notify({**summary(run, now), "report_problem": problem}),
+    )
+    return {"closed": True, "outcome": run.outcome, "report": run.report_uri}
+
+
+def reopen(services: Services, run: Run) -> Answer:
+    """Give the slot back and the run to rl_run, for its next zone."""
+    services.ledger.release_slot(run.run_id)
+    now = services.now()
+
+    def edit(one: Run) -> None:
+        end_usage(one, now)
+        one.teardown = None
+        one.placement = None
+        one.job = None
+        one.full_since = None  # the next zone has a file system of its own
+        safe = one.safe_export  # what was not exported is gone with this one's
+        if safe is None:
+            one.checkpoint = None
+        elif one.checkpoint is None or one.checkpoint.step != safe.step:
+            one.checkpoint = Checkpoint(
+                step=safe.step, bytes=safe.bytes, files=safe.files, at=safe.started_at
+            )
+
+    services.ledger.change(run.run_id, edit)
+    return {"closed": False, "outcome": None}
+
+
+def summary(run: Run, now: float) -> dict[str, Any]:
+    """Return the notification of a closed run."""
+    dollars = bill(run.usage, now)
+    return {
+        "kind": "run.closed",
+        "run_id": run.run_id,
+        "name": run.request.name,
+        "outcome": run.outcome,
+        "failure": run.failure,
+        "reason": run.reason,
+        "step": run.checkpoint.step if run.checkpoint else 0,
+        "max_steps": run.plan.max_num_steps,
+        "attempts": run.attempt,
+        "exported": run.safe_export.uri if run.safe_export else None,
+        "cost_usd_estimate": round(sum(dollars.values()), 2),
+        "prices_dated": run.plan.prices_dated,
+        "report": run.report_uri,
+        "problems": run.teardown.problems if run.teardown else [],
+    }
+
+
+def _explain(run: Run) -> None:
+    """Bring failure and reason in line with the outcome: the inventory of what is safe decides."""
+    if run.outcome is Outcome.SUCCEEDED:
+        run.failure, run.reason = None, f"{_sentence(run)} is saved"
+    elif run.failure is None:
+        # The training was fine, so it is the export that failed, or nothing ever said why.
+        problem = run.export.problem if run.export is not None else ""
+        run.failure = classify_text(problem)
+        run.reason = shorten(
+            f"{run.reason or _sentence(run)}; not exported: {problem or 'nothing was verified'}"
+        )
+    conclude(run, run.failure, _sentence(run))
+
+
+def _sentence(run: Run) -> str:
+    step = run.checkpoint.step if run.checkpoint else 0
+    return f"step {step} of {run.plan.max_num_steps}"
+
+
+def _write_report(services: Services, run: Run) -> str | None:
+    from lustrum.show.report import render
+
+    folder = f"gs://{services.settings.report_bucket}/runs/{run.run_id}/"
+    try:
+        page = render(run, services.ledger.events(run.run_id))
+        uri = folder + "report.html"
+        services.storage.write(uri, page.encode(), "text/html; charset=utf-8")
+        services.storage.write(
+            folder + "run.json", run.model_dump_json(indent=2).encode(), "application/json"
+        )
+    except Exception as error:  # a report must never keep a run from closing
+        return shorten(f"{type(error).__name__}: {error}")
+
+    def edit(one: Run) -> None:
+        one.report_uri = uri
+
+    services.ledger.change(run.run_id, edit)
+    return None

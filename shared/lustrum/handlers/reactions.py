@@ -1,0 +1,179 @@
+"""`react_to_event`: job events, build notices and alerts. Append to the ledger, act on alerts,
+ring.
+
+The doorbell is rung only for what the present state waits for; whoever wakes asks the source of
+truth.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from lustrum.core import names, supervisor_jobs
+from lustrum.core.alerts import AlertAction, Incident
+from lustrum.core.errors import MalformedEvent, NotFound, ServiceError
+from lustrum.core.events import BuildNotice, Event, JobEvent, decode_event, decode_push
+from lustrum.core.progress import absorb
+from lustrum.core.record import Run, State
+from lustrum.handlers.once import once
+from lustrum.wiring.services import Services
+
+Answer = dict[str, Any]
+_JOB_RINGS = frozenset({"job.completed", "job.stalled"})
+_STAGE_RINGS = frozenset({"stage.done", "stage.failed"})
+
+
+def handle_push(services: Services, body: bytes) -> Answer:
+    """Handle one push body; what cannot be read is kept and acknowledged.
+
+    Raises:
+        ServiceError: try again later.
+    """
+    try:
+        message = decode_push(body)
+        event = decode_event(message)
+    except MalformedEvent as error:
+        return _bury(services, error, body)
+    return {"run_id": event.run, **react(services, event)}
+
+
+def react(services: Services, event: Event) -> Answer:
+    """Keep one event and do what it asks for."""
+    run_id = event.run
+    if run_id is None:
+        if isinstance(event, Incident):
+            return _incident_of_nobody(services, event)
+        return {"status": "ignored", "why": "it names no run"}
+    try:
+        run = services.ledger.load(run_id)
+    except NotFound:
+        return {"status": "ignored", "why": f"there is no run {run_id}"}
+    new = services.ledger.append_event(run_id, event.event_id, event.model_dump(mode="json"))
+    if isinstance(event, Incident):
+        _act(services, run, event)
+    if not new and run.is_over:
+        return {"status": "duplicate"}
+    if run.is_over:
+        return {"status": "late", "why": f"{run_id} is {run.state}"}
+    if isinstance(event, JobEvent):
+        now = services.now()
+        services.ledger.change(run_id, lambda one: absorb(one, event, now))
+    rung = rings(run, event)
+    if rung and run.callback_url is not None:
+        services.workflows.ring(run.callback_url, {"run_id": run_id, "event": event.event_id})
+    return {"status": "kept", "rung": rung}
+
+
+def rings(run: Run, event: Event) -> bool:
+    """Say whether the run's present state waits for such an event."""
+    if run.teardown is not None:
+        return False
+    if isinstance(event, JobEvent):
+        if run.state is State.TRAINING:
+            return event.type in _JOB_RINGS and event.attempt == run.attempt
+        return run.state is State.STAGING and event.type in _STAGE_RINGS
+    if isinstance(event, BuildNotice):
+        return run.state is State.PROVISIONING and event.is_over and event.action == "deploy"
+    if isinstance(event, Incident):
+        return (
+            run.state is State.TRAINING
+            and event.state == "open"
+            and event.action
+            in (
+                AlertAction.STOP,
+                AlertAction.CHECK,
+            )
+        )
+    return False
+
+
+def _act(services: Services, run: Run, incident: Incident) -> None:
+    if run.is_over or incident.state not in ("open", "closed"):
+        return
+    now = services.now()
+    if incident.action is AlertAction.STOP:
+        # An open that is older than a close that already came is late: it clears nothing,
+        # starts nothing.
+        is_over = any(
+            one.get("incident_id") == incident.incident_id and one.get("state") == "closed"
+            for one in services.ledger.events(run.run_id)
+        )
+        open_ = incident.state == "open" and not is_over
+
+        def edit(one: Run) -> None:
+            one.full_since = (one.full_since or now) if open_ else None
+
+        services.ledger.change(run.run_id, edit)
+    if incident.state != "open":
+        return
+    # What was done is marked apart from what was kept: a delivery that failed in between is
+    # repeated, and acts then.
+    once(services, f"{run.run_id}-{incident.event_id}", lambda: _follow(services, run, incident))
+
+
+def _follow(services: Services, run: Run, incident: Incident) -> None:
+    if incident.action is AlertAction.PRUNE:
+        _prune(services, run, incident)
+    services.publisher.notify(
+        {
+            "kind": "run.alert",
+            "run_id": run.run_id,
+            "action": incident.action,
+            "policy": incident.policy,
+            "summary": incident.summary,
+            "observed": incident.observed,
+        }
+    )
+
+
+def _prune(services: Services, run: Run, incident: Incident) -> None:
+    """Keep the newest complete checkpoint alone; best effort, the stop at the next threshold is
+    certain.
+    """
+    try:
+        ray = services.ray(services.kubernetes(run.run_id), run.run_id)
+        ray.submit(
+            f"{run.run_id}-prune-{names.run_id(incident.event_id)[3:]}",
+            supervisor_jobs.entrypoint("prune", supervisor_jobs.prune_spec(run)),
+            supervisor_jobs.job_environment(run.plan),
+            {"run_id": run.run_id},
+        )
+    except ServiceError:
+        return
+
+
+def _incident_of_nobody(services: Services, incident: Incident) -> Answer:
+    if incident.state == "test":
+        return {"status": "test", "why": "the console's test notification: received"}
+    if incident.state == "open":
+        told = {
+            "kind": "alert",
+            "run_id": None,
+            "policy": incident.policy,
+            "summary": incident.summary,
+        }
+        once(
+            services,
+            incident.event_id,
+            lambda: services.publisher.notify(told),
+            shelf="alerts",
+            record=incident.model_dump(mode="json"),
+        )
+    return {"status": "kept", "rung": False}
+
+
+def _bury(services: Services, error: MalformedEvent, body: bytes) -> Answer:
+    identity = names.run_id(body.decode("latin-1"))[3:]
+    answer = {
+        "kind": "event.rejected",
+        "run_id": None,
+        "field": error.field,
+        "reason": error.reason,
+    }
+
+    def tell() -> None:
+        services.publisher.bury(error.raw or body, {"field": error.field, "reason": error.reason})
+        services.publisher.notify(answer)
+
+    once(services, "event-" + identity, tell, shelf="rejected", record=answer)
+    return {"status": "rejected", "field": error.field, "reason": error.reason}

@@ -1,0 +1,1 @@
+"""What runs on the Ray head: the supervisor of the training process. Standard library only."""

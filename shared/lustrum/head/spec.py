@@ -1,0 +1,92 @@
+"""What the supervisor is told: `Spec` lists every key."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import dataclass, field, fields
+
+from lustrum.head.exits import Refused
+
+
+@dataclass
+class Spec:
+    """Everything the supervisor is told. Seconds and bytes; paths absolute unless said."""
+
+    run_id: str = ""
+    attempt: int = 1
+    lustre: str = "/lustre"
+    command: list[str] = field(default_factory=list)  # never through a shell
+    workdir: str | None = None  # of the command when there is no code; null: this one's own
+    max_steps: int = 0
+    model: str | None = None
+    fetch_model: bool = False
+    hf_home: str | None = None  # null: <lustre>/cache/huggingface
+    code: str | None = None  # gs://bucket/path/code.zip
+    resume_from: str | None = None  # a step folder on Lustre, absolute or below `lustre`
+    folders: list[str] = field(default_factory=list)  # stage: make these below the run, no more
+    keep: int = 2
+    prune: bool = False  # train: also prune beyond `keep` after each commit
+    stale_tmp_seconds: float = 1800  # prune: a tmp_step_N untouched for this long is stale
+    project: str | None = None  # null: nothing is published
+    topic: str = "lustrum-events"
+    token: bool = True  # false: no access token (emulators)
+    pubsub_endpoint: str = "https://pubsub.googleapis.com"
+    storage_endpoint: str = "https://storage.googleapis.com"
+    metadata_endpoint: str = "http://metadata.google.internal"
+    metadata_wait_seconds: float = 30  # the metadata server can be absent in a pod's first seconds
+    heartbeat_seconds: float = 10
+    poll_seconds: float = 1
+    stall_seconds: float = 3600
+    startup_stall_seconds: float | None = None  # before the first step; null: twice the above
+    grace_seconds: float = 20  # between SIGTERM and SIGKILL of the training
+    settle_seconds: float = 30  # a last look at Lustre may take; it may hang
+    flush_seconds: float = 10  # for the last events
+
+    @property
+    def run_folder(self) -> str:
+        return os.path.join(self.lustre, "runs", self.run_id)
+
+    @property
+    def checkpoints(self) -> str:
+        return os.path.join(self.run_folder, "checkpoints")
+
+    @property
+    def cache(self) -> str:
+        return self.hf_home or os.path.join(self.lustre, "cache", "huggingface")
+
+
+def read_spec(text: str) -> Spec:
+    """Parse the argument; an unknown key or a wrong type is Refused as CONFIG, naming it."""
+    try:
+        if not text.lstrip().startswith("{"):
+            with open(text, encoding="utf-8") as file:
+                text = file.read()
+        values = json.loads(text)
+    except (OSError, ValueError) as error:
+        raise Refused("CONFIG", f"--spec is neither a JSON file nor JSON: {error}") from None
+    kinds = {
+        "str": (str,),
+        "int": (int,),
+        "bool": (bool,),
+        "float": (int, float),
+        "list[str]": (list,),
+    }
+    known = {item.name: item for item in fields(Spec)}
+    for key, value in values.items():
+        if key not in known:
+            raise Refused("CONFIG", f"spec.{key}: unknown; known are {', '.join(sorted(known))}")
+        kind = str(known[key].type)
+        if kind.endswith(" | None"):
+            if value is None:
+                continue
+            kind = kind[: -len(" | None")]
+        if not isinstance(value, kinds[kind]) or (kind != "bool" and isinstance(value, bool)):
+            raise Refused("CONFIG", f"spec.{key}: {value!r} is not {kind}")
+    spec = Spec(**values)
+    if not re.fullmatch(r"[a-z][a-z0-9-]{2,62}", spec.run_id):
+        raise Refused("CONFIG", f"spec.run_id: {spec.run_id!r} is not a run id")
+    if not os.path.isabs(spec.lustre):
+        raise Refused("CONFIG", f"spec.lustre: {spec.lustre!r} is not an absolute path")
+    return spec

@@ -1,0 +1,80 @@
+"""Mode stage: what is brought onto Lustre before any GPU is up."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+
+from lustrum.head.checkpoint_files import all_steps, inspect_step, make_folders, newest_complete
+from lustrum.head.code_archive import fetch_code
+from lustrum.head.exits import EXITS, Refused, failure_of
+from lustrum.head.model import check_model, fetch_model, remove_half_conversion
+from lustrum.head.network import AccessToken
+from lustrum.head.output import Voice
+from lustrum.head.process import Signals
+from lustrum.head.spec import Spec
+
+
+def stage(spec: Spec, voice: Voice, token: AccessToken, signals: Signals) -> int:
+    """Everything that can be brought onto Lustre before a GPU is paid for. Safe to repeat."""
+    try:
+        make_folders(spec)
+        if spec.folders:
+            for name in spec.folders:
+                os.makedirs(below(spec.run_folder, name), exist_ok=True)
+            voice.event("stage.done")
+            return 0
+        remove_half_conversion(spec, voice)
+        resumed = adopt_checkpoint(spec, voice)
+        fetch_code(spec, token, voice)
+        if spec.fetch_model and spec.model:
+            fetch_model(spec, voice, signals)
+        usage = shutil.disk_usage(spec.lustre)
+        voice.event(
+            "stage.done", resume_step=resumed, free_bytes=usage.free, capacity_bytes=usage.total
+        )
+        return 0
+    except (Refused, OSError) as error:
+        failure = error.failure if isinstance(error, Refused) else failure_of(error)
+        voice.event("stage.failed", message=str(error), failure=failure)
+        return EXITS[failure]
+
+
+def below(root: str, path: str) -> str:
+    """The real path of `path` seen from `root`; Refused when it leads out of it."""
+    base, real = os.path.realpath(root), os.path.realpath(os.path.join(root, path))
+    if os.path.commonpath([base, real]) != base:
+        raise Refused("CONFIG", f"{path!r} is not below {root}")
+    return real
+
+
+def adopt_checkpoint(spec: Spec, voice: Voice) -> int | None:
+    """Move the imported step of an earlier run among this run's checkpoints; its number."""
+    if spec.resume_from is None:
+        return None
+    source = below(spec.lustre, spec.resume_from)
+    existing = newest_complete(all_steps(spec.checkpoints))
+    if not os.path.isdir(source):
+        if existing:  # staged before
+            return int(existing["step"])
+        raise Refused("CONFIG", f"resume_from: there is no folder {source}")
+    match = re.fullmatch(r"step_(\d+)", os.path.basename(source))
+    found = inspect_step(int(match.group(1)) if match else -1, source)
+    if not found["complete"]:
+        raise Refused(
+            "CONFIG",
+            f"resume_from: {source} is not a complete checkpoint "
+            f"({found['files']} files, training_info.json total_steps: "
+            f"{found['total_steps']})",
+        )
+    check_model(spec, source)
+    step = int(match.group(1)) if match else int(found["total_steps"])
+    target = os.path.join(spec.checkpoints, f"step_{step}")
+    if source != target:
+        if existing and existing["step"] >= step:
+            return int(existing["step"])
+        shutil.rmtree(target, ignore_errors=True)  # an incomplete one
+        os.rename(source, target)
+    voice.event("stage.progress", step, phase="checkpoint", bytes=found["bytes"])
+    return step

@@ -1,1 +1,0 @@
-"""What runs on the Ray head: the supervisor of the training process, and its command line."""

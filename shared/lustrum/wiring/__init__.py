@@ -1,0 +1,1 @@
+"""What joins settings, adapters and HTTP for the functions and the command."""

@@ -1,0 +1,60 @@
+"""A function's settings, read once from its environment."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from lustrum.core.errors import ServiceError
+from lustrum.core.failures import Failure
+from lustrum.core.settings import Settings, Slot
+
+
+def read_settings(env: Mapping[str, str]) -> Settings:
+    """Read the settings from an environment.
+
+    Raises:
+        ServiceError: CONFIG, a variable is missing or not readable, naming it.
+    """
+    slots = _json(env, "LUSTRUM_SLOTS", "[]")
+    try:
+        return Settings(
+            project=_needed(env, "LUSTRUM_PROJECT"),
+            region=_needed(env, "LUSTRUM_REGION"),
+            database=env.get("LUSTRUM_DATABASE") or "(default)",
+            state_bucket=env.get("LUSTRUM_STATE_BUCKET", ""),
+            export_bucket=env.get("LUSTRUM_EXPORT_BUCKET", ""),
+            report_bucket=env.get("LUSTRUM_REPORT_BUCKET", ""),
+            build_trigger=env.get("LUSTRUM_BUILD_TRIGGER", ""),
+            slots=tuple(Slot(**slot) for slot in slots),
+            node_account=env.get("LUSTRUM_NODE_ACCOUNT", ""),
+            scripts=env.get("LUSTRUM_SCRIPTS", ""),
+            kubeconfig=env.get("LUSTRUM_KUBECONFIG") or None,
+            endpoints=_json(env, "LUSTRUM_ENDPOINTS", "{}"),
+        )
+    except TypeError as error:
+        raise ServiceError(Failure.CONFIG, f"LUSTRUM_SLOTS: {error}") from None
+
+
+@cache
+def settings() -> Settings:
+    """Return the settings of this process."""
+    return read_settings(os.environ)
+
+
+def _needed(env: Mapping[str, str], name: str) -> str:
+    value = env.get(name)
+    if not value:
+        raise ServiceError(Failure.CONFIG, f"the environment variable {name} is not set")
+    return value
+
+
+def _json(env: Mapping[str, str], name: str, default: str) -> Any:
+    try:
+        found = json.loads(env.get(name) or default)
+    except ValueError as error:
+        raise ServiceError(Failure.CONFIG, f"{name} is not JSON: {error}") from None
+    return found
