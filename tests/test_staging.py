@@ -68,7 +68,7 @@ class TestStaging:
             assert (staged / name / "main.py").exists()
             assert (staged / name / "requirements.txt").exists()
             for module in MODULES:  # what the function puts into the supervisor's archive
-                assert (staged / name / "lustrum" / "job" / f"{module}.py").exists()
+                assert (staged / name / "lustrum" / "head" / f"{module}.py").exists()
             assert (staged / name / "lustrum" / "core" / "profiles.yaml").exists()
 
     @pytest.mark.parametrize("name", FUNCTIONS)
