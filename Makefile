@@ -47,13 +47,13 @@ stage: setup ## copy the library beside each function's main.py (build/functions
 	@$(PY) -m infra.staging
 
 simulate: setup ## fault schedules in virtual time [RUNS=1000 SEED=1]
-	@$(PY) -m tests.simulation $(RUNS) $(SEED)
+	@$(PY) -m testing.simulation $(RUNS) $(SEED)
 
 bench: setup ## benchmarks; writes bench/results.json
 	@$(PY) -m bench
 
 test-cluster: setup ## real kube-apiserver and KubeRay operator (builds them the first time)
-	$(PY) -m tests.cluster.tools.build
+	$(PY) -m testing.cluster.tools.build
 	$(PY) -m pytest tests/cluster -m cluster
 
 fmt: setup ## format the code

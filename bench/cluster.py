@@ -45,10 +45,10 @@ def run() -> dict[str, float | str]:
     Raises:
         Unavailable: the programs are not built, or this process may not make a namespace.
     """
-    from tests.cluster.tools.build import TOOLS, is_ready
+    from testing.cluster.tools.build import TOOLS, is_ready
 
     if not all(is_ready(tool) for tool in TOOLS.values()):
-        raise Unavailable("run `python -m tests.cluster.tools.build` first (minutes, once)")
+        raise Unavailable("run `python -m testing.cluster.tools.build` first (minutes, once)")
     done = subprocess.run(
         [sys.executable, "-m", "bench.cluster"],
         cwd=ROOT,
@@ -136,7 +136,7 @@ class Bench:
         from lustrum.core.training_command import supervisor_spec
         from lustrum.handlers import reactions, teardown, training
 
-        from tests.cluster.functions import EXECUTION, TEARDOWN
+        from testing.cluster.functions import EXECUTION, TEARDOWN
 
         functions = self._functions()
         run_id = functions.run_id
@@ -225,8 +225,8 @@ class Bench:
         return began - float(end.read_text())
 
     def _functions(self) -> Any:
-        from tests.cluster.functions import Functions, install_roles
-        from tests.cluster.plans import fresh_plan
+        from testing.cluster.functions import Functions, install_roles
+        from testing.cluster.plans import fresh_plan
 
         plan = fresh_plan(
             profile="tiny-grpo",
@@ -263,7 +263,7 @@ class Bench:
         return found
 
     def _prepare(self, functions: Any) -> None:
-        from tests.cluster.plans import companions
+        from testing.cluster.plans import companions
 
         for one in companions(functions.plan):
             self.api.apply(one)
@@ -274,7 +274,7 @@ class Bench:
         from lustrum.core.record import State
         from lustrum.handlers.ray_cluster import apply_ray_cluster
 
-        from tests.cluster.functions import EXECUTION
+        from testing.cluster.functions import EXECUTION
 
         if workers and functions.run.state is State.STARTING_HEAD:
             functions.advance(State.STAGING, State.WAITING_FOR_GPUS)
@@ -308,11 +308,11 @@ def _submitted(run: Any, job: Any, identity: str) -> None:
 
 def main(repetitions: int) -> None:
     """Measure and print the figures as one line of JSON."""
-    from tests.cluster import harness
-    from tests.cluster.conftest import lustre_volume
-    from tests.cluster.functions import PubSub, accounts, served
-    from tests.cluster.nodes import SYSTEM_POOL, NodePool, Nodes, a4_pool
-    from tests.cluster.ray_pods import RayPods
+    from testing.cluster import harness
+    from testing.cluster.functions import PubSub, accounts, served
+    from testing.cluster.harness import lustre_volume
+    from testing.cluster.nodes import SYSTEM_POOL, NodePool, Nodes, a4_pool
+    from testing.cluster.ray_pods import RayPods
 
     with harness.working_folder() as folder, harness.ControlPlane(folder, accounts()) as plane:
         for manifest in lustre_volume():

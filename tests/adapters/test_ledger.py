@@ -17,8 +17,8 @@ from lustrum.core.record import Refused, Run, State, advance
 
 from infra.local import emulators
 from infra.local.processes import Children, answers
-from tests.core.samples import NOW, run
-from tests.support.ledger import MemoryLedger
+from testing.ledger import MemoryLedger
+from testing.samples import NOW, run
 
 
 @pytest.fixture(scope="module")

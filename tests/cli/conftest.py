@@ -15,9 +15,9 @@ from lustrum.core.settings import Settings
 from lustrum.wiring.services import Services
 from typer.testing import CliRunner
 
-from tests.core import records
-from tests.support.ledger import MemoryLedger
-from tests.support.publisher import FakePublisher
+from testing import records
+from testing.ledger import MemoryLedger
+from testing.publisher import FakePublisher
 
 ENV = {
     "LUSTRUM_PROJECT": "project-x",

@@ -15,8 +15,8 @@ from lustrum.core.request import StartRequest, parse_request
 from lustrum.handlers import start
 from lustrum.wiring.settings import read_settings
 
+from testing import records
 from tests.cli.conftest import Shell
-from tests.core import records
 
 
 class FakeWorkflows:

@@ -11,8 +11,8 @@ from lustrum.core import names
 from lustrum.core.errors import NotFound
 from lustrum.core.record import Moment, Outcome, Run, State
 
+from testing import records
 from tests.cli.conftest import Shell
-from tests.core import records
 
 COST = records.cost(records.eventful_run())
 

@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from tests.cluster import harness
-from tests.cluster.api import Api
-from tests.cluster.functions import accounts
-from tests.cluster.network import NoNamespaceError
-from tests.cluster.nodes import SYSTEM_POOL, NodePool, Nodes, a4_pool
-from tests.cluster.processes import Child
-from tests.cluster.ray_pods import RayPods
+from testing.cluster import harness
+from testing.cluster.api import Api
+from testing.cluster.functions import accounts
+from testing.cluster.network import NoNamespaceError
+from testing.cluster.nodes import SYSTEM_POOL, NodePool, Nodes, a4_pool
+from testing.cluster.processes import Child
+from testing.cluster.ray_pods import RayPods
 
 KUBERAY = ("v1.5", "v1.6")  # before and from 1.6, where probes depend on spec.rayVersion
 WORKERS = 2  # played; the sizes of profiles are tested where they matter
@@ -58,7 +58,7 @@ def plane() -> Iterator[harness.ControlPlane]:
             pytest.fail(str(error), pytrace=False)
         try:
             admin = started.api()
-            for manifest in lustre_volume():
+            for manifest in harness.lustre_volume():
                 admin.apply(manifest)
             wait_for(
                 lambda: (
@@ -148,32 +148,3 @@ class Cluster:
     def events(self) -> list[dict[str, Any]]:
         """What was said about it."""
         return self.api.list("Event", fieldSelector=f"involvedObject.name={self.name}")
-
-
-def lustre_volume() -> list[dict[str, Any]]:
-    """Volume and claim as the blueprint makes them, bound to each other by name."""
-    size, modes = "36000Gi", ["ReadWriteMany"]
-    volume = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolume",
-        "metadata": {"name": "lustre-pv"},
-        "spec": {
-            "accessModes": modes,
-            "capacity": {"storage": size},
-            "storageClassName": "",
-            "claimRef": {"name": "lustre-pvc", "namespace": "default"},
-            "csi": {"driver": "lustre.csi.storage.gke.io", "volumeHandle": "p/us-east1-b/rl/fs"},
-        },
-    }
-    claim = {
-        "apiVersion": "v1",
-        "kind": "PersistentVolumeClaim",
-        "metadata": {"name": "lustre-pvc"},
-        "spec": {
-            "accessModes": modes,
-            "storageClassName": "",
-            "volumeName": "lustre-pv",
-            "resources": {"requests": {"storage": size}},
-        },
-    }
-    return [volume, claim]

@@ -10,13 +10,13 @@ from lustrum.core.plan import RunPlan
 from lustrum.core.record import State
 from lustrum.handlers import ray_cluster as steps
 
-from tests.cluster.api import Api
+from testing.cluster.api import Api
+from testing.cluster.functions import EXECUTION, Functions, install_roles
+from testing.cluster.harness import ControlPlane
+from testing.cluster.nodes import Nodes
+from testing.cluster.plans import fresh_plan
+from testing.cluster.processes import Child
 from tests.cluster.conftest import Cluster, Until
-from tests.cluster.functions import EXECUTION, Functions, install_roles
-from tests.cluster.harness import ControlPlane
-from tests.cluster.nodes import Nodes
-from tests.cluster.plans import fresh_plan
-from tests.cluster.processes import Child
 
 RAY_ANSWERS_NOTHING = "Ray answered"  # played pods have no dashboard behind them
 Make = Callable[..., Functions]

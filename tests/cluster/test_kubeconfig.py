@@ -12,8 +12,8 @@ from lustrum.core.failures import Failure
 from lustrum.core.settings import Settings
 from lustrum.wiring.settings import read_settings
 
-from tests.cluster.api import Api
-from tests.cluster.harness import STRANGER, ControlPlane
+from testing.cluster.api import Api
+from testing.cluster.harness import STRANGER, ControlPlane
 
 
 def connect(kubeconfig: Path) -> Kubernetes:

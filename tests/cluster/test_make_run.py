@@ -15,12 +15,12 @@ from lustrum.core import kubernetes_objects
 from lustrum.core.names import LABEL_RUN
 
 from infra.local.own_cluster import OBJECTS, OwnCluster, Unfit
-from tests.cluster.api import Api
+from testing.cluster.api import Api
+from testing.cluster.harness import ControlPlane
+from testing.cluster.network import BRIDGE_ADDRESS
+from testing.cluster.nodes import Nodes
+from testing.cluster.plans import companions, fresh_plan
 from tests.cluster.conftest import KUBERAY
-from tests.cluster.harness import ControlPlane
-from tests.cluster.network import BRIDGE_ADDRESS
-from tests.cluster.nodes import Nodes
-from tests.cluster.plans import companions, fresh_plan
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 

@@ -11,11 +11,11 @@ from lustrum.core.failures import NODE_LOSS, Failure
 from lustrum.core.plan import RunPlan, profiles
 from lustrum.core.readiness import cluster_is_ready, lost_nodes, trouble, worker_was_replaced
 
-from tests.cluster.api import Api, ApiError
+from testing.cluster.api import Api, ApiError
+from testing.cluster.nodes import Nodes
+from testing.cluster.plans import EXPIRES, companions, fresh_plan
+from testing.cluster.processes import Child
 from tests.cluster.conftest import Cluster, Until
-from tests.cluster.nodes import Nodes
-from tests.cluster.plans import EXPIRES, companions, fresh_plan
-from tests.cluster.processes import Child
 
 
 def apply_all(api: Api, plan: RunPlan, workers: int) -> Cluster:

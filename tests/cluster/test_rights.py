@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from tests.cluster.api import Api, ApiError
-from tests.cluster.functions import account, accounts, blueprint_rights, install_roles
-from tests.cluster.harness import STRANGER, ControlPlane
+from testing.cluster.api import Api, ApiError
+from testing.cluster.functions import account, accounts, blueprint_rights, install_roles
+from testing.cluster.harness import STRANGER, ControlPlane
 
 RUN = "rl-0123456789"
 OTHER = "rl-fedcba9876"

@@ -22,9 +22,9 @@ from lustrum.core import kubernetes_objects
 from lustrum.core.plan import RunPlan
 
 from infra.local.cloud import Cloud
-from tests.cluster.harness import ControlPlane
-from tests.cluster.plans import EXPIRES, companions, fresh_plan
-from tests.cluster.processes import Child
+from testing.cluster.harness import ControlPlane
+from testing.cluster.plans import EXPIRES, companions, fresh_plan
+from testing.cluster.processes import Child
 from tests.local.cloud.support import PROJECT, QUICK, kubernetes_of, make_cluster
 
 PLAN = fresh_plan(profile="tiny-grpo")

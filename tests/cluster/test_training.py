@@ -11,9 +11,8 @@ from lustrum.core.failures import NODE_LOSS
 from lustrum.core.record import State
 from lustrum.handlers import ray_cluster, teardown, training
 
-from tests.cluster.api import Api
-from tests.cluster.conftest import Cluster, Until
-from tests.cluster.functions import (
+from testing.cluster.api import Api
+from testing.cluster.functions import (
     EXECUTION,
     TEARDOWN,
     Functions,
@@ -21,10 +20,11 @@ from tests.cluster.functions import (
     install_roles,
     served,
 )
-from tests.cluster.harness import ControlPlane
-from tests.cluster.nodes import Nodes
-from tests.cluster.plans import fresh_plan
-from tests.cluster.processes import Child
+from testing.cluster.harness import ControlPlane
+from testing.cluster.nodes import Nodes
+from testing.cluster.plans import fresh_plan
+from testing.cluster.processes import Child
+from tests.cluster.conftest import Cluster, Until
 
 TOKENS = ("hf-secret-value", "wandb-secret-value")
 STEPS = 12

@@ -24,7 +24,7 @@ from lustrum.core.record import State
 from lustrum.core.settings import Settings, Slot
 from lustrum.wiring.settings import read_settings
 
-from tests.core.samples import NOW, RUN_ID, plan, run
+from testing.samples import NOW, RUN_ID, plan, run
 
 
 def cluster(ready: int | None = 8, desired: int | None = 8, **more: Any) -> dict[str, Any]:

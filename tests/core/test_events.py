@@ -20,7 +20,7 @@ from lustrum.core.events import (
     decode_push,
 )
 
-from tests.core.samples import NOW, RUN_ID
+from testing.samples import NOW, RUN_ID
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),

@@ -12,7 +12,7 @@ from lustrum.core.failures import (
 )
 from lustrum.core.verdict import Action, Seen, judge
 
-from tests.core.samples import NOW, run
+from testing.samples import NOW, run
 
 
 class TestTable:

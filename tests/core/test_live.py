@@ -15,7 +15,7 @@ from lustrum.show.terminal_view import LiveView, follow, last_line, panel, spark
 from lustrum.show.timeline import phases, spent
 from rich.console import Console
 
-from tests.core import records
+from testing import records
 
 
 class Clock:

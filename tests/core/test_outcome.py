@@ -11,7 +11,7 @@ from lustrum.core.failures import NODE_LOSS, Failure
 from lustrum.core.record import Cancel, Job, Mishap, Progress, Run, State
 from lustrum.core.verdict import SAVE_GRACE, Action, Seen, crashes_after, judge
 
-from tests.core.samples import NOW, RUN_ID, run, saved
+from testing.samples import NOW, RUN_ID, run, saved
 
 STATUSES = (
     "PENDING",

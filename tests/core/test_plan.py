@@ -9,7 +9,7 @@ from lustrum.core.cost import Usage, bill, prices
 from lustrum.core.plan import LUSTRE_TIERS, make_plan, profiles, worst_cost, worst_costs
 from lustrum.core.request import BadRequest, StartRequest
 
-from tests.core.samples import NOW, RUN_ID, plan
+from testing.samples import NOW, RUN_ID, plan
 
 
 def refused(**request: Any) -> BadRequest:

@@ -10,7 +10,7 @@ from lustrum.core.events import JobEvent
 from lustrum.core.progress import SERIES, absorb, log_events
 from lustrum.core.record import Run
 
-from tests.core.samples import NOW, RUN_ID, run
+from testing.samples import NOW, RUN_ID, run
 
 
 def event(kind: str, attempt: int = 1, **more: Any) -> JobEvent:

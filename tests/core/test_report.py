@@ -15,7 +15,7 @@ from lustrum.core.failures import TABLE, Failure
 from lustrum.core.record import Mishap, Moment, Outcome, Progress, State, Teardown
 from lustrum.show.report import render
 
-from tests.core import records
+from testing import records
 
 HOSTILE = "<script>alert('x')</script><img src=x onerror=alert(1)> & \"quoted\" $\\frac{"
 
@@ -133,7 +133,7 @@ class TestImports:
     def test_report_needs_no_package_that_close_run_lacks(self) -> None:
         """Its requirements hold jinja2 and matplotlib, not what the command line uses."""
         code = (
-            "import sys; from tests.core import records; from lustrum.show.report import render;"
+            "import sys; from testing import records; from lustrum.show.report import render;"
             "render(records.eventful_run(), []);"
             "print([n for n in ('rich', 'typer', 'httpx', 'google.api_core') if n in sys.modules])"
         )

@@ -27,7 +27,7 @@ from lustrum.core.record import (
     start_usage,
 )
 
-from tests.core.samples import NOW, run, saved
+from testing.samples import NOW, run, saved
 
 CANCEL = Cancel(at=NOW, export=True, event_id="c")
 TEARS = Teardown(execution="t", final=True, claimed_at=NOW, lease_until=NOW)

@@ -10,7 +10,7 @@ import lustrum.wiring.services
 import pytest
 from functions_framework import create_app
 
-from tests.support.services import FakeServices
+from testing.services import FakeServices
 
 ROOT = Path(__file__).parents[2] / "functions"
 NAMES = sorted(path.parent.name for path in ROOT.glob("*/main.py"))

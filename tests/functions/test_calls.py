@@ -6,8 +6,8 @@ import json
 
 import pytest
 
+from testing.services import FakeServices, push
 from tests.functions.support import CALLED, NAMES, client, post
-from tests.support.services import FakeServices, push
 
 RUN = "rl-3fb820c385"
 GOOD = {"run_id": RUN, "execution": "projects/p/locations/r/workflows/w/executions/1"}

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from testing.services import FakeServices, push
 from tests.functions.support import PUSHED, client, post
-from tests.support.services import FakeServices, push
 
 B64 = base64.b64encode(b"{}").decode()
 MALFORMED = {

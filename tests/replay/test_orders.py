@@ -12,11 +12,10 @@ from hypothesis import strategies as st
 from lustrum.core.record import Run
 from lustrum.handlers import reactions as event_steps
 
-from tests.replay.stories import check_nothing_is_left
-from tests.support.cloud import Deploy, unavailable
-from tests.support.dashboard import Script
-from tests.support.life import Life, lose_answer
-from tests.support.services import push
+from testing.life import Life
+from testing.misfortune import blow, misfortune
+from testing.services import push
+from testing.stories import check_nothing_is_left
 
 EVENTS = (
     "start", "cluster_ready", "job_succeeded", "capacity_alert_open", "capacity_alert_closed",
@@ -95,46 +94,6 @@ class TestOrders:
         check(life, run)
 
 
-FUNCTION_NAMES = (
-    "advance_run", "apply_ray_cluster", "check_ray_job", "close_run", "delete_ray_cluster",
-    "export_checkpoints", "release_accelerators", "stage_data", "stop_ray_job",
-    "submit_ray_job", "take_inventory",
-)  # fmt: skip
-
-
-def misfortune(life: Life, chance: random.Random) -> None:
-    """Arrange what goes wrong in one life."""
-    for _ in range(chance.randrange(3)):
-        life.after.append(lose_answer(chance.choice(FUNCTION_NAMES), chance.randrange(1, 4)))
-    life.cloud.deploys = [
-        Deploy(chance.choice(["STOCKOUT", "QUOTA", "BUILD_ERROR", "INFRA_TRANSIENT"]), "told",
-               makes=chance.random() < 0.7, seconds=chance.choice([30, 400, 900]))
-        for _ in range(chance.randrange(3))
-    ]  # fmt: skip
-    life.cloud.destroys = chance.choices(["ok", "fails", "lies"], k=chance.randrange(4))
-    life.cloud.exports = chance.choices(["partial", "ok", "internal error"], k=chance.randrange(3))
-    life.cloud.scripts = {
-        n: Script(
-            fail_at=chance.choice([None, None, None, 3, 9]),
-            hang_at=chance.choice([None, None, None, 7]),
-            silent=chance.random() < 0.3,
-            mute=chance.random() < 0.1,
-        )
-        for n in range(1, 10)
-    }
-    life.deliver_events = chance.random() < 0.8
-    flaky = chance.choice([None, None, "gke", "lustre", "builds", "compute", "storage"])
-    if flaky:
-        life.cloud.hooks.append(
-            lambda service, method: _raise(service) if service == flaky
-            and chance.random() < 0.2 else None
-        )  # fmt: skip
-
-
-def _raise(service: str) -> None:
-    raise unavailable(service)
-
-
 class TestFates:
     @pytest.mark.parametrize("seed", range(60))
     def test_any_fate_ends_clean(self, seed: int) -> None:
@@ -160,19 +119,3 @@ class TestFates:
         elif run.checkpoint is not None:
             assert run.export is not None and run.export.problem, life.story()
         assert "secret" not in json.dumps(life.replies)
-
-
-def blow(life: Life, run_id: str, chance: random.Random) -> None:
-    """Let one thing break now."""
-    what = chance.choice(["preempt", "preempt", "head", "kill rl_run", "kill teardown", "room"])
-    clusters = [one for one in life.cloud.clusters if one.name == run_id]
-    if what == "kill rl_run":
-        life.kill("rl-run")
-    elif what == "kill teardown":
-        life.kill("teardown")
-    elif clusters and what == "preempt":
-        clusters[0].kubernetes.preempt(chance.randrange(1, 4), leaves_events=chance.random() < 0.5)
-    elif clusters and what == "head" and clusters[0].kubernetes.head is not None:
-        clusters[0].kubernetes.lose_head(chance.choice([30, 600]))
-    elif clusters and what == "room":
-        clusters[0].kubernetes.room = chance.choice([0, 4, 8])

@@ -6,10 +6,10 @@ import pytest
 from lustrum.core.failures import Failure, classify_text
 from lustrum.core.record import Run
 
-from tests.replay.stories import TWO_REGIONS, check_nothing_is_left, in_state, to_the_end
-from tests.support.cloud import Deploy
-from tests.support.cluster import FakeKubernetes
-from tests.support.life import Life
+from testing.cloud import Deploy
+from testing.fake_cluster import FakeKubernetes
+from testing.life import Life
+from testing.stories import TWO_REGIONS, check_nothing_is_left, in_state, to_the_end
 
 
 class TestStockOut:
@@ -194,7 +194,7 @@ class TestStockOut:
         assert (run.outcome, run.failure, run.zone_attempts) == ("FAILED", failure, 1)
 
     def test_a_trigger_that_does_not_answer_is_asked_again(self) -> None:
-        from tests.support.cloud import unavailable
+        from testing.cloud import unavailable
 
         left = [2]
 

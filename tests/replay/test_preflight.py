@@ -10,9 +10,9 @@ from lustrum.core.failures import Failure
 from lustrum.core.record import Run
 from lustrum.doctor.expected_setup import lustre_agent
 
-from tests.replay.stories import TWO_REGIONS, check_nothing_is_left, to_the_end
-from tests.support.cloud import Deploy
-from tests.support.life import Life
+from testing.cloud import Deploy
+from testing.life import Life
+from testing.stories import TWO_REGIONS, check_nothing_is_left, to_the_end
 
 AGENT = lustre_agent("1")
 

@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 from lustrum.core.record import Run
 
-from tests.replay.stories import (
+from testing.cloud import unavailable
+from testing.dashboard import Script
+from testing.fake_cluster import unreachable
+from testing.life import FUNCTIONS, Life, lose_answer
+from testing.stories import (
     LIVE_STATES,
     TEARDOWN_STATES,
     TWO_REGIONS,
@@ -16,10 +20,6 @@ from tests.replay.stories import (
     in_state,
     to_the_end,
 )
-from tests.support.cloud import unavailable
-from tests.support.cluster import unreachable
-from tests.support.dashboard import Script
-from tests.support.life import FUNCTIONS, Life, lose_answer
 
 
 def cancel(life: Life, run_id: str) -> Any:
@@ -95,7 +95,7 @@ class TestNothingIsLeft:
         "teardown", "destroy",
     ))  # fmt: skip
     def test_the_answers_of_a_transition_are_lost(self, step: str) -> None:
-        from tests.support.cloud import Deploy
+        from testing.cloud import Deploy
 
         life = Life()
         life.cloud.deploys = [Deploy("STOCKOUT", "GCE_STOCKOUT")]

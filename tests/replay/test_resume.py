@@ -7,15 +7,15 @@ from collections.abc import Callable
 import pytest
 from lustrum.core.record import Run
 
-from tests.replay.stories import (
+from testing.dashboard import Script
+from testing.fake_cluster import FakeKubernetes
+from testing.life import Life
+from testing.stories import (
     check_nothing_is_left,
     check_the_newest_is_safe,
     in_state,
     to_the_end,
 )
-from tests.support.cluster import FakeKubernetes
-from tests.support.dashboard import Script
-from tests.support.life import Life
 
 Act = Callable[[Life, str], None]
 
@@ -118,7 +118,7 @@ class TestPreemption:
             head = life.cloud.kubernetes(run_id).head
             assert head is not None
             real = head.send
-            from tests.support.dashboard import lost
+            from testing.dashboard import lost
 
             def send(method: str, path: str, body: bytes | None = None):  # type: ignore[no-untyped-def]
                 raise lost()

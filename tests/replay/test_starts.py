@@ -10,9 +10,9 @@ from lustrum.adapters.ray_jobs import Answer
 from lustrum.core.record import Run
 from lustrum.handlers import start as request_steps
 
-from tests.replay.stories import check_nothing_is_left, in_state, to_the_end
-from tests.support.life import Life
-from tests.support.services import FakeServices, push
+from testing.life import Life
+from testing.services import FakeServices, push
+from testing.stories import check_nothing_is_left, in_state, to_the_end
 
 NIGHTLY = {"schedule": "nightly", "cron": "0 3 * * *", "tz": "Europe/Paris"}
 
@@ -57,7 +57,7 @@ class TestStarts:
         assert life.cloud.deployments == 1
 
     def test_b3_two_submissions_of_one_attempt_are_one_job(self) -> None:
-        from tests.support.life import lose_answer
+        from testing.life import lose_answer
 
         life = Life()
         life.after.append(lose_answer("submit_ray_job", times=2))
@@ -152,7 +152,7 @@ class TestStarts:
         assert answer["status"] == "started"
 
     def test_b12_every_attempt_has_its_own_submission_id(self) -> None:
-        from tests.support.dashboard import Script
+        from testing.dashboard import Script
 
         life = Life()
         life.cloud.scripts = {1: Script(fail_at=5), 2: Script(fail_at=9)}

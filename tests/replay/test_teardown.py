@@ -9,16 +9,16 @@ from lustrum.adapters.compute import Machine
 from lustrum.core import names
 from lustrum.core.record import Run
 
-from tests.replay.stories import (
+from testing.cloud import Cluster, Deploy, LustreInstance, unavailable
+from testing.fake_cluster import FakeKubernetes
+from testing.life import Life
+from testing.stories import (
     TWO_REGIONS,
     check_nothing_is_left,
     check_the_newest_is_safe,
     in_state,
     to_the_end,
 )
-from tests.support.cloud import Cluster, Deploy, LustreInstance, unavailable
-from tests.support.cluster import FakeKubernetes
-from tests.support.life import Life
 
 
 def cancel(life: Life, run_id: str) -> Any:
@@ -137,7 +137,7 @@ class TestTeardown:
         assert run.closed_at is not None and run.closed_at - run.created_at < 1800
 
     def test_a12_a_job_that_says_running_for_ever_ends_at_the_deadline(self) -> None:
-        from tests.support.dashboard import Script
+        from testing.dashboard import Script
 
         life = Life(deliver_events=False)
         life.cloud.scripts = {n: Script(hang_at=1, step_seconds=30) for n in range(1, 50)}
@@ -151,7 +151,7 @@ class TestTeardown:
     def test_a13_a_watcher_that_gives_up_takes_the_same_road_to_the_destroy(
         self, function: str
     ) -> None:
-        from tests.support.life import refuse
+        from testing.life import refuse
 
         life = Life(reaps=False)
         life.before.append(refuse(function))
@@ -167,7 +167,7 @@ class TestTeardown:
     def test_a13_a_step_of_the_teardown_that_never_works_does_not_stop_the_next(
         self, function: str
     ) -> None:
-        from tests.support.life import refuse
+        from testing.life import refuse
 
         life = Life(reaps=False)
         life.before.append(refuse(function))

@@ -12,15 +12,15 @@ from lustrum.core import kubernetes_objects
 from lustrum.core.record import Run
 from lustrum.handlers import reactions as event_steps
 
-from tests.replay.stories import (
+from testing.dashboard import Script, lost
+from testing.life import Life
+from testing.services import push
+from testing.stories import (
     check_nothing_is_left,
     check_the_newest_is_safe,
     in_state,
     to_the_end,
 )
-from tests.support.dashboard import Script, lost
-from tests.support.life import Life
-from tests.support.services import push
 
 TOKEN = "hf_ThisIsASecretOfTheUser123"
 
@@ -413,7 +413,7 @@ class TestLustre:
             run_id = await life.start()
             await life.until_state(run_id, "TRAINING")
             await life.pass_time(310)
-            from tests.support.files import Folder
+            from testing.files import Folder
 
             life.cloud.instance(run_id).files.checkpoints[6] = Folder({"half": 5})
             await life.publish({"action": "cancel", "run_id": run_id}, "c")
@@ -427,7 +427,7 @@ class TestLustre:
 
     @pytest.mark.parametrize("failures", (1, 2))
     def test_staging_that_failed_is_staged_again(self, failures: int) -> None:
-        from tests.support.cluster import FakeKubernetes
+        from testing.fake_cluster import FakeKubernetes
 
         def prepare(kubernetes: FakeKubernetes) -> None:
             real = kubernetes._new_head

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.support.life import ROOT, Life
+from testing.life import ROOT, Life
 
 WORKFLOWS = {
     path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / "workflows").glob("*.yaml")
@@ -46,7 +46,7 @@ class TestWaiting:
             assert step["args"]["connector_params"]["timeout"] > int(str(build).rstrip("s"))
 
     def test_f3_a_callback_that_never_comes_ends_in_the_teardown(self) -> None:
-        from tests.replay.stories import check_nothing_is_left, to_the_end
+        from testing.stories import check_nothing_is_left, to_the_end
 
         life = Life(deliver_events=False)
         run = life.run(to_the_end())
@@ -65,8 +65,8 @@ class TestWaiting:
             assert "sleep" not in path.read_text(), path
 
     def test_f7_a_build_of_90_minutes_is_waited_for_by_the_workflow(self) -> None:
-        from tests.replay.stories import check_nothing_is_left, to_the_end
-        from tests.support.cloud import Deploy
+        from testing.cloud import Deploy
+        from testing.stories import check_nothing_is_left, to_the_end
 
         life = Life()
         life.cloud.deploys = [Deploy(seconds=5400)]

@@ -10,7 +10,7 @@ import pytest
 from lustrum.handlers import closing, inventory
 
 from infra.local.functions import ROOT
-from tests.simulation.__main__ import Tally, one_life
+from testing.simulation import Tally, one_life
 
 
 class TestSimulation:
@@ -37,7 +37,7 @@ class TestSimulation:
 
     def test_command_prints_one_line_of_json(self) -> None:
         done = subprocess.run(
-            [sys.executable, "-m", "tests.simulation", "3", "7"],
+            [sys.executable, "-m", "testing.simulation", "3", "7"],
             cwd=ROOT, capture_output=True, text=True, timeout=120,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr

@@ -1,6 +1,6 @@
 """Build the real programs of the cluster tier into a cache outside the repository.
 
-``python -m tests.cluster.tools.build`` builds what is missing, ``--check`` only asks and exits
+``python -m testing.cluster.tools.build`` builds what is missing, ``--check`` only asks and exits
 0 when nothing would have to be built. Nothing but pinned versions (``*/go.mod``, ``*/go.sum``) is
 kept in the repository; the go command brings the modules.
 

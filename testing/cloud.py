@@ -23,10 +23,10 @@ from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
 from lustrum.doctor.expected_setup import lustre_agent
 
-from tests.support.agenda import Agenda
-from tests.support.cluster import FakeKubernetes
-from tests.support.dashboard import Dashboard, Script
-from tests.support.files import MANIFEST, Folder, LustreFiles
+from testing.agenda import Agenda
+from testing.dashboard import Dashboard, Script
+from testing.fake_cluster import FakeKubernetes
+from testing.files import MANIFEST, Folder, LustreFiles
 
 Hook = Callable[[str, str], None]
 

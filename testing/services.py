@@ -11,8 +11,8 @@ from lustrum.core.settings import Settings
 from lustrum.wiring.services import Services
 from lustrum.wiring.settings import read_settings
 
-from tests.support.agenda import Agenda
-from tests.support.cloud import (
+from testing.agenda import Agenda
+from testing.cloud import (
     Cloud,
     FakeBuilds,
     FakeCompute,
@@ -21,9 +21,9 @@ from tests.support.cloud import (
     FakeProject,
     FakeStorage,
 )
-from tests.support.executions import FakeWorkflows
-from tests.support.ledger import MemoryLedger
-from tests.support.publisher import FakePublisher
+from testing.executions import FakeWorkflows
+from testing.ledger import MemoryLedger
+from testing.publisher import FakePublisher
 
 PROJECT, REGION = "lustrum-test", "us-east1"
 

@@ -22,9 +22,9 @@ from typing import Any
 import httpx
 import psutil
 
-from tests.cluster import network
-from tests.cluster.api import Api
-from tests.cluster.processes import Child
+from testing.cluster import network
+from testing.cluster.api import Api
+from testing.cluster.processes import Child
 
 Pod = dict[str, Any]
 _OBJECT_STORE = 80_000_000  # bytes; the least that Ray takes without complaint is 75 MB
@@ -162,7 +162,7 @@ class RayPods:
     def _source(self, volume: dict[str, Any], pod: Pod, home: Path) -> Path:
         if "persistentVolumeClaim" in volume:
             return self.lustre
-        folder = home / volume["name"]
+        folder: Path = home / volume["name"]
         folder.mkdir()
         namespace = pod["metadata"]["namespace"]
         if "secret" in volume:

@@ -34,10 +34,10 @@ from infra.local.workflows.engine import Engine
 from infra.local.workflows.errors import ApiError, HttpConnectionBroken, HttpConnectionFailed
 from infra.local.workflows.execution import Execution
 from infra.local.workflows.workflow import Workflow
-from tests.support.agenda import Agenda
-from tests.support.services import PROJECT, REGION, FakeServices, push
+from testing.agenda import Agenda
+from testing.services import PROJECT, REGION, FakeServices, push
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
 FUNCTIONS = (
     "advance_run", "apply_ray_cluster", "check_ray_job", "close_run", "delete_ray_cluster",
     "export_checkpoints", "reap_runs", "release_accelerators", "stage_data", "stop_ray_job",

@@ -1,7 +1,7 @@
 """`make simulate RUNS=1000 SEED=1`: whole lives under generated faults, in virtual time.
 
 The real workflows and functions over a cloud that plays false; each life is decided by its seed
-alone, so `python -m tests.simulation 1 SEED` repeats one that failed. Prints one JSON line;
+alone, so `python -m testing.simulation 1 SEED` repeats one that failed. Prints one JSON line;
 exit 1, with the seed of each violation on stderr, when a promise was broken.
 """
 
@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 
 from lustrum.core.record import Run
 
-from tests.replay.test_orders import blow, misfortune
-from tests.support.life import Life
+from testing.life import Life
+from testing.misfortune import blow, misfortune
 
 ZONES = {"zones": ["us-east1-b", "us-east1-c", "us-central1-a"]}
 PAUSES = (20, 300, 900, 1500)  # seconds between two blows

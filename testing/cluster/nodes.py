@@ -14,11 +14,11 @@ from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from typing import Any
 
-from kubernetes.utils.quantity import parse_quantity
+from kubernetes.utils.quantity import parse_quantity as _untyped_quantity
 
-from tests.cluster.api import Api, ApiError
-from tests.cluster.network import BRIDGE_ADDRESS, pod_address
-from tests.cluster.pod_status import (
+from testing.cluster.api import Api, ApiError
+from testing.cluster.network import BRIDGE_ADDRESS, pod_address
+from testing.cluster.pod_status import (
     condition,
     conditions_of,
     pod_status,
@@ -27,7 +27,7 @@ from tests.cluster.pod_status import (
     timestamp,
     waiting_reason,
 )
-from tests.cluster.ray_pods import RayPods
+from testing.cluster.ray_pods import RayPods
 
 Pod = dict[str, Any]
 GPU = "nvidia.com/gpu"
@@ -331,7 +331,7 @@ def _fits(pod: Pod, placed: list[Pod], node: dict[str, Any]) -> bool:
         for resource, amount in _requests(other).items():
             wanted[resource] = wanted.get(resource, Decimal(0)) + amount
     room = node["status"]["allocatable"]
-    return all(amount <= parse_quantity(room.get(r, "0")) for r, amount in wanted.items())
+    return all(amount <= _quantity(room.get(r, "0")) for r, amount in wanted.items())
 
 
 def _tolerated(taint: dict[str, Any], tolerations: list[dict[str, Any]]) -> bool:
@@ -348,5 +348,9 @@ def _requests(pod: Pod) -> dict[str, Decimal]:
     for container in pod["spec"]["containers"]:
         resources = container.get("resources") or {}
         for name, value in (resources.get("requests") or {}).items():
-            total[name] = total.get(name, Decimal(0)) + parse_quantity(value)
+            total[name] = total.get(name, Decimal(0)) + _quantity(value)
     return total
+
+
+def _quantity(text: str) -> Decimal:
+    return Decimal(_untyped_quantity(text))  # type: ignore[no-untyped-call]

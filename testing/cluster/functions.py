@@ -27,10 +27,10 @@ from lustrum.core.request import StartRequest
 from lustrum.core.settings import Settings
 from lustrum.wiring.services import Services
 
-from tests.cluster.api import Api
-from tests.cluster.harness import ControlPlane
-from tests.cluster.network import BRIDGE_ADDRESS
-from tests.cluster.nodes import Nodes
+from testing.cluster.api import Api
+from testing.cluster.harness import ControlPlane
+from testing.cluster.network import BRIDGE_ADDRESS
+from testing.cluster.nodes import Nodes
 
 T = TypeVar("T")
 PROJECT = "example"
@@ -157,8 +157,12 @@ class Functions:
 
     def advance(self, *states: State) -> None:
         """What advance_run does to the record."""
-        for state in states:
-            self.ledger.change(self.run_id, lambda one, to=state: advance(one, to, time.time()))
+
+        def edit(run: Run) -> None:
+            for state in states:
+                advance(run, state, time.time())
+
+        self.ledger.change(self.run_id, edit)
 
     def claim_teardown(self) -> None:
         """Let a final teardown own the run."""

@@ -7,7 +7,7 @@ from typing import Any
 
 from lustrum.core.record import Run
 
-from tests.support.life import Life
+from testing.life import Life
 
 TWO_REGIONS = {"zones": ["us-east1-b", "us-east1-c", "us-central1-a"]}
 LIVE_STATES = (

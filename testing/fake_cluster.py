@@ -13,8 +13,8 @@ from lustrum.core import images
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
 
-from tests.support.agenda import Agenda
-from tests.support.dashboard import Dashboard
+from testing.agenda import Agenda
+from testing.dashboard import Dashboard
 
 _PROXY = re.compile(r"^/api/v1/namespaces/default/services/http:[^/]+:8265/proxy/(.*)$")
 

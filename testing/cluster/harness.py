@@ -22,10 +22,10 @@ from typing import Any, Self
 
 import yaml
 
-from tests.cluster import certificates, network
-from tests.cluster.api import Api
-from tests.cluster.processes import Child, free_port
-from tests.cluster.tools import build
+from testing.cluster import certificates, network
+from testing.cluster.api import Api
+from testing.cluster.processes import Child, free_port
+from testing.cluster.tools import build
 
 ADMIN = "admin"
 OPERATOR = "kuberay-operator"
@@ -48,7 +48,7 @@ def _program(tool: str, program: str) -> str:
     path = build.find(tool, program)
     if path is None:
         raise ToolsMissingError(
-            f"{program} is not built: run `python -m tests.cluster.tools.build` (minutes, once)"
+            f"{program} is not built: run `python -m testing.cluster.tools.build` (minutes, once)"
         )
     return str(path)
 
@@ -270,3 +270,32 @@ def working_folder() -> Iterator[Path]:
         return
     with tempfile.TemporaryDirectory(prefix="lustrum-cluster-") as folder:
         yield Path(folder)
+
+
+def lustre_volume() -> list[dict[str, Any]]:
+    """Volume and claim as the blueprint makes them, bound to each other by name."""
+    size, modes = "36000Gi", ["ReadWriteMany"]
+    volume = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolume",
+        "metadata": {"name": "lustre-pv"},
+        "spec": {
+            "accessModes": modes,
+            "capacity": {"storage": size},
+            "storageClassName": "",
+            "claimRef": {"name": "lustre-pvc", "namespace": "default"},
+            "csi": {"driver": "lustre.csi.storage.gke.io", "volumeHandle": "p/us-east1-b/rl/fs"},
+        },
+    }
+    claim = {
+        "apiVersion": "v1",
+        "kind": "PersistentVolumeClaim",
+        "metadata": {"name": "lustre-pvc"},
+        "spec": {
+            "accessModes": modes,
+            "storageClassName": "",
+            "volumeName": "lustre-pv",
+            "resources": {"requests": {"storage": size}},
+        },
+    }
+    return [volume, claim]

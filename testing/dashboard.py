@@ -18,8 +18,8 @@ from lustrum.adapters.ray_jobs import Answer
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure
 
-from tests.support.agenda import Agenda
-from tests.support.files import LustreFiles, checkpoint
+from testing.agenda import Agenda
+from testing.files import LustreFiles, checkpoint
 
 OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 

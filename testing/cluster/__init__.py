@@ -1,0 +1,1 @@
+"""The cluster tier's harness: a real kube-apiserver, KubeRay, played nodes and pods."""

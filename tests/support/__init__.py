@@ -1,1 +1,0 @@
-"""Fakes of everything at the rim, in virtual time: small, honest, no wall clock."""
