@@ -4,12 +4,13 @@ SHELL := /bin/bash
 REQUEST ?= examples/requests/tiny.json
 RUNS ?= 1000
 SEED ?= 1
+COVERAGE := 90
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 PY := .venv/bin/python
 export PYTHONPATH := $(CURDIR)/shared:$(CURDIR)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup run test check stage simulate bench test-cluster test-replay fmt clean
+.PHONY: help setup run test check stage simulate bench test-cluster test-replay cov release fmt clean
 
 help: ## list every target with one line
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -55,6 +56,16 @@ bench: setup ## benchmarks; writes bench/results.json
 test-cluster: setup ## real kube-apiserver and KubeRay operator (builds them the first time)
 	$(PY) -m testing.cluster.tools.build
 	$(PY) -m pytest tests/cluster -m cluster
+
+cov: setup ## branch coverage of the library by its quick tests; fails below COVERAGE
+	$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not cluster" --cov=lustrum --cov-branch --cov-report=term:skip-covered \
+	  --cov-fail-under=$(COVERAGE) $(addprefix tests/,core head functions replay cli adapters)
+
+release: setup ## check, test, tag the version that CHANGELOG names, build it into dist/
+	$(PY) -m infra.release check
+	$(MAKE) check test cov
+	$(PY) -m infra.release tag
+	$(UV) build --quiet
 
 fmt: setup ## format the code
 	.venv/bin/ruff check --fix --quiet . ; .venv/bin/ruff format .

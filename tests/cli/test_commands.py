@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from importlib import metadata
 from pathlib import Path
 
 import pytest
@@ -38,6 +39,13 @@ class TestHelp:
         monkeypatch.setenv("COLUMNS", "80")
         [line] = [one for one in lustrum().stdout.splitlines() if one.startswith(f"  {name} ")]
         assert not line.endswith("...")
+
+
+class TestVersion:
+    def test_version_is_that_of_the_package_that_is_installed(self, lustrum: Shell) -> None:
+        result = lustrum("--version")
+        assert result.exit_code == 0
+        assert result.stdout == f"lustrum {metadata.version('lustrum')}\n"
 
 
 class TestErrors:

@@ -10,6 +10,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
+from lustrum import __version__
 from lustrum.core.cost import prices
 from lustrum.core.failures import TABLE, Failure
 from lustrum.core.record import Mishap, Moment, Outcome, Progress, State, Teardown
@@ -59,6 +60,21 @@ class Page(HTMLParser):
 @pytest.fixture(scope="module")
 def page() -> Page:
     return Page(render(records.eventful_run(), records.events()))
+
+
+class TestVersion:
+    """A report names the version that drew it, and the one that started the run if another."""
+
+    def test_of_a_run_of_the_same_version(self) -> None:
+        run = records.eventful_run().model_copy(update={"lustrum_version": __version__})
+        assert f"Lustrum {__version__}, as of" in Page(render(run, [])).text
+
+    def test_of_a_run_that_an_older_version_started(self) -> None:
+        run = records.eventful_run().model_copy(update={"lustrum_version": "0.0.9"})
+        assert f"Lustrum {__version__}, started by 0.0.9, as of" in Page(render(run, [])).text
+
+    def test_of_a_record_from_before_versions_were_recorded(self) -> None:
+        assert f"Lustrum {__version__}, as of" in Page(render(records.eventful_run(), [])).text
 
 
 class TestContent:

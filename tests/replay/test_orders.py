@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from lustrum import __version__
 from lustrum.core.record import Run
 from lustrum.handlers import reactions as event_steps
 
@@ -67,6 +68,8 @@ def check(life: Life, run: Run) -> None:
     assert life.states[-1][2] == "CLOSED"  # no transition leaves it
     kinds = [one["kind"] for one in life.notifications if one["kind"].startswith("run.")]
     assert kinds.count("run.closed") == 1
+    assert run.lustrum_version == __version__
+    assert life.services.outbox.kinds("run.closed")[0]["lustrum_version"] == __version__
     if run.checkpoint is not None and not (run.cancel is not None and not run.cancel.export):
         assert run.safe_export is not None, life.story()
     exports = [one for one in life.cloud.calls if one == ("lustre", "export")]

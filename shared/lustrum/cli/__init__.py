@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import typer
 
+from lustrum import __version__
 from lustrum.cli import doctor, messages, plan, watch
 from lustrum.cli.session import Commands, read_environment
 
@@ -19,9 +20,22 @@ app = typer.Typer(
 )
 
 
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"lustrum {__version__}")
+        raise typer.Exit(0)
+
+
 @app.callback(invoke_without_command=True)
 def _root(
     context: typer.Context,
+    version: bool = typer.Option(
+        False,
+        "--version",
+        callback=_print_version,
+        is_eager=True,
+        help="Print the version and exit.",
+    ),
     env: str | None = typer.Option(
         None,
         "--env",

@@ -182,6 +182,7 @@ class Run(BaseModel):
     """The record of one run. Times in epoch seconds."""
 
     run_id: str
+    lustrum_version: str = ""  # that made the record; empty: before records named it
     key: str
     message_id: str = ""
     schedule: str | None = None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lustrum import __version__
 from lustrum.core.cost import bill
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure, classify_text
@@ -99,6 +100,7 @@ def summary(run: Run, now: float) -> dict[str, Any]:
     return {
         "kind": "run.closed",
         "run_id": run.run_id,
+        "lustrum_version": __version__,
         "name": run.request.name,
         "outcome": run.outcome,
         "failure": run.failure,

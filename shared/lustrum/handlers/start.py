@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+from lustrum import __version__
 from lustrum.core import names
 from lustrum.core.errors import MalformedEvent, NotFound, ServiceError
 from lustrum.core.events import Message, decode_push
@@ -211,6 +212,7 @@ def _new_run(
     now = services.now()
     run = Run(
         run_id=run_id,
+        lustrum_version=__version__,
         key=key,
         message_id=message.message_id,
         schedule=message.attributes.get("schedule"),

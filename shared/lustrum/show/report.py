@@ -12,6 +12,7 @@ from functools import cache
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from lustrum import __version__
 from lustrum.core.cost import bill
 from lustrum.core.failures import TABLE, Reaction
 from lustrum.core.plan import worst_costs
@@ -52,6 +53,7 @@ def render(run: Run, events: Sequence[Mapping[str, Any]], now: float | None = No
     at = run.closed_at or now or max((one.at for one in run.history), default=run.created_at)
     return _template().render(
         run=run,
+        version=__version__,
         plan=run.plan,
         tone=_TONES[run.outcome] if run.outcome else "calm",
         badge=run.outcome or run.state,
