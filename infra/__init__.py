@@ -1,0 +1,1 @@
+"""What surrounds the library: deployment, the local stack, staging and release."""

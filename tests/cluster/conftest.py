@@ -118,7 +118,6 @@ def nodes(all_nodes: Nodes, api: Api, until: Until) -> Iterator[Nodes]:
 @pytest.fixture(scope="session")
 def until() -> Until:
     """`wait_for`, as a fixture."""
-
     return wait_for
 
 

@@ -55,19 +55,50 @@ class ServiceQuota:
 class Probes(Protocol):
     """What is asked of a project. Each raises ServiceError, or NotFound."""
 
-    def number(self) -> str: ...
-    def enabled_services(self) -> set[str]: ...
-    def functions(self, region: str) -> dict[str, str]: ...
-    def workflows(self, region: str) -> dict[str, str]: ...
-    def triggers(self, region: str) -> set[str]: ...
-    def machine_zones(self, machine: str) -> set[str]: ...
-    def lustre_zones(self) -> set[str]: ...
-    def region_quotas(self, region: str) -> dict[str, Quota]: ...
-    def service_quotas(self, service: str) -> list[ServiceQuota]: ...
-    def peerings(self, network: str) -> dict[str, str]: ...
-    def project_bindings(self) -> Bindings: ...
-    def bucket_bindings(self, bucket: str) -> Bindings: ...
-    def topic_bindings(self, topic: str) -> Bindings: ...
-    def invoker_bindings(self, region: str, function: str) -> Bindings: ...
-    def secret_state(self, secret: str) -> str: ...
-    def may_publish(self, topic: str) -> bool: ...
+    def number(self) -> str:
+        """The number of the project."""
+
+    def enabled_services(self) -> set[str]:
+        """Names of its enabled APIs, as ``compute.googleapis.com``."""
+
+    def functions(self, region: str) -> dict[str, str]:
+        """Function -> state, of a region."""
+
+    def workflows(self, region: str) -> dict[str, str]:
+        """Workflow -> state, of a region."""
+
+    def triggers(self, region: str) -> set[str]:
+        """Names of the build triggers of a region."""
+
+    def machine_zones(self, machine: str) -> set[str]:
+        """Zones that offer a machine type."""
+
+    def lustre_zones(self) -> set[str]:
+        """Zones that offer Managed Lustre."""
+
+    def region_quotas(self, region: str) -> dict[str, Quota]:
+        """Compute quotas of a region by metric."""
+
+    def service_quotas(self, service: str) -> list[ServiceQuota]:
+        """Quotas of a service."""
+
+    def peerings(self, network: str) -> dict[str, str]:
+        """Peering -> state, of a network."""
+
+    def project_bindings(self) -> Bindings:
+        """IAM bindings of the project."""
+
+    def bucket_bindings(self, bucket: str) -> Bindings:
+        """IAM bindings of a bucket."""
+
+    def topic_bindings(self, topic: str) -> Bindings:
+        """IAM bindings of a topic."""
+
+    def invoker_bindings(self, region: str, function: str) -> Bindings:
+        """IAM bindings of a function."""
+
+    def secret_state(self, secret: str) -> str:
+        """State of the newest version of a secret."""
+
+    def may_publish(self, topic: str) -> bool:
+        """Say whether the caller may publish to a topic."""

@@ -20,6 +20,7 @@ ATTEMPT = "attempt"  # in a run's folder: number of the attempt that may write i
 
 
 def make_folders(spec: Spec) -> None:
+    """Make the folders of a run and the model cache on Lustre; raises OSError."""
     for name in ("checkpoints", "logs", "code"):
         os.makedirs(os.path.join(spec.run_folder, name), exist_ok=True)
     os.makedirs(spec.cache, exist_ok=True)
@@ -111,10 +112,12 @@ def inspect_step(step: int, path: str) -> Event:
 
 
 def all_steps(folder: str) -> list[Event]:
+    """Return what every ``step_N`` of a folder holds, oldest first."""
     return [inspect_step(step, path) for step, path in entries(folder)]
 
 
 def newest_complete(steps: list[Event]) -> Event | None:
+    """Return the last complete one of some steps, None if none is."""
     complete = [item for item in steps if item["complete"]]
     return complete[-1] if complete else None
 
@@ -208,6 +211,7 @@ def prune(spec: Spec, voice: Voice) -> None:
 
 
 def newest_change(folder: str) -> float:
+    """Return when anything below a folder changed last, in epoch seconds."""
     newest = 0.0
     for parent, _, names in os.walk(folder):
         for path in [parent, *(os.path.join(parent, name) for name in names)]:

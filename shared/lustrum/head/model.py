@@ -57,6 +57,7 @@ def remove_half_conversion(spec: Spec, voice: Voice) -> None:
 
 
 def mark_conversion(spec: Spec) -> None:
+    """Mark the conversion of the model as finished; no-op without one."""
     folder = conversion_folder(spec)
     if folder and os.path.isdir(folder):
         with open(folder + "/lustrum-converted", "w", encoding="utf-8") as file:

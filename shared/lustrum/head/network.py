@@ -51,6 +51,7 @@ class AccessToken:
             return self._header
 
     def forget(self) -> None:
+        """Fetch a new token before the next request."""
         self._until = 0.0
 
     def _refresh(self) -> None:
@@ -96,6 +97,7 @@ class Publisher(threading.Thread):
             self._change.wait_for(lambda: not self._waiting and not self._busy, seconds)
 
     def run(self) -> None:
+        """Send what waits, in order, for ever."""
         while True:
             with self._change:
                 self._change.wait_for(lambda: self._waiting)

@@ -38,16 +38,19 @@ class LogFile(threading.Thread):
         self.start()
 
     def add(self, data: bytes) -> None:
+        """Queue some bytes; dropped when more than ``LIMIT`` wait."""
         with self._change:
             if len(self._waiting) < self.LIMIT:
                 self._waiting += data
             self._change.notify_all()
 
     def close(self, seconds: float) -> None:
+        """Wait until all is written, at most this long."""
         with self._change:
             self._change.wait_for(lambda: not self._waiting and not self._busy, seconds)
 
     def run(self) -> None:
+        """Write what waits, for ever; a disk that refuses it costs only the log."""
         log: int | None = None
         while True:
             with self._change:
@@ -64,6 +67,7 @@ class LogFile(threading.Thread):
 
 
 def write_all(descriptor: int, data: bytes) -> None:
+    """Write all bytes, however many calls it takes; raises OSError."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
@@ -85,6 +89,7 @@ class Voice:
         self._log = LogFile(path)
 
     def close(self, seconds: float) -> None:
+        """Wait until the log is written, at most this long."""
         if self._log is not None:
             self._log.close(seconds)
 
@@ -103,6 +108,7 @@ class Voice:
         return data
 
     def say(self, text: str) -> None:
+        """Print one line of text."""
         self.write(text.encode("utf-8", "replace") + b"\n")
 
     def event(self, kind: str, step: int | None = None, **more: Any) -> Event:
@@ -140,5 +146,6 @@ def known_secrets() -> list[str]:
 
 
 def now_text() -> str:
+    """Return the time in UTC as RFC 3339 text with milliseconds."""
     now = time.time()
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now % 1 * 1000):03d}Z"

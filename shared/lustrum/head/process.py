@@ -27,12 +27,14 @@ class Bell:
         signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
 
     def ring(self) -> None:
+        """Wake whoever waits; safe in a signal handler."""
         try:
             os.write(self._write, b"!")
         except OSError:
             return  # full: it rings already
 
     def wait(self, seconds: float) -> None:
+        """Wait for a ring, at most this long."""
         if select.select([self._read], [], [], seconds)[0]:
             os.read(self._read, 4096)
 

@@ -46,14 +46,17 @@ class Spec:
 
     @property
     def run_folder(self) -> str:
+        """The folder of the run on Lustre."""
         return os.path.join(self.lustre, "runs", self.run_id)
 
     @property
     def checkpoints(self) -> str:
+        """The folder of its checkpoints."""
         return os.path.join(self.run_folder, "checkpoints")
 
     @property
     def cache(self) -> str:
+        """The folder of the model cache, shared by all runs."""
         return self.hf_home or os.path.join(self.lustre, "cache", "huggingface")
 
 

@@ -187,6 +187,7 @@ def quietly(action: Callable[[], None], voice: Voice) -> None:
 
 
 def heartbeat(spec: Spec, voice: Voice, log: TrainingLog, quiet: float) -> None:
+    """Send one progress event; ``quiet`` is seconds since the last sign of progress."""
     voice.event(
         "job.progress",
         log.step,

@@ -70,5 +70,6 @@ class TrainingLog:
             self.steps[-1][key] = value
 
     def take_steps(self) -> list[Event]:
+        """Return the steps that were read since the last call."""
         taken, self.steps = self.steps, []
         return taken

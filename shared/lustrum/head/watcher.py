@@ -40,6 +40,7 @@ class StepWatcher(threading.Thread):
         self.overtaken = 0  # the later attempt that writes now
 
     def run(self) -> None:
+        """Look at the checkpoints until `finish`; what cannot be read is said and tried again."""
         while True:
             last = self._ending
             try:

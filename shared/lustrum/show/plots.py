@@ -102,7 +102,6 @@ def reward(
         saved: steps that were saved.
         goal: the last step of the training.
     """
-
     from matplotlib.ticker import MaxNLocator
 
     def draw(axes: Axes) -> None:
