@@ -29,7 +29,7 @@ class TestResolve:
             resolve(OLD, "2.54.0")
 
     def test_resolve_unknown_image_lists_the_pairs(self) -> None:
-        with pytest.raises(ValueError, match="example.com/mine:1") as caught:
+        with pytest.raises(ValueError, match=r"example\.com/mine:1") as caught:
             resolve("example.com/mine:1")
         for entry in TABLE.values():
             assert f"{entry.name} (Ray {entry.ray_version})" in str(caught.value)
