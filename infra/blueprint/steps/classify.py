@@ -22,11 +22,48 @@ TABLE: tuple[tuple[str, tuple[str, ...]], ...] = (
             r"INSUFFICIENT_CAPACITY",
             r"resource_availability",
             r"(?i:stockout)",
-            r"(?i:not all instances running in igm)",
-            r"(?i:does not have enough (resources|capacity))",
+            r"VM_MIN_COUNT_NOT_REACHED",
+            r"(?i:does not have (enough|available|sufficient) (resources|capacity))",
+            r"(?i:currently unavailable in the [^\n]{0,80}zone)",
             r"(?i:out of resources)",
             r"(?i:insufficient capacity)",
             r"RESOURCE_EXHAUSTED(?![^\n]*[Qq]uota)(?![^\n]*\bIPs?\b)",
+            r"(?i:error code 8\b)(?![^\n]*[Qq]uota)",
+        ),
+    ),
+    (
+        # Calls per minute: over in a minute, and worded as a quota (403, "Quota exceeded").
+        "INFRA_TRANSIENT",
+        (
+            r"(?i:(user)?rate_?limit_?exceeded)",
+            r"(?i:(requests|queries|mutations|operations|calls)[^\n']{0,40}"
+            r" per [^\n']{0,30}(second|minute))",
+            r"(?i:quota (metric|group) '[^'\n]*(requests|queries)')",
+            r"(?i:too many requests)",
+        ),
+    ),
+    (
+        # What only a person can change, though its code (403, 400, 9) is that of another class.
+        "CONFIG",
+        (
+            r"(?i:constraints?/[a-z]+\.[a-z]+)",
+            r"(?i:org(anization)? ?policy)",
+            r"(?i:couldn't find free blocks)",
+            r"(?i:(has not been used in project|API is not enabled))",
+            r"SERVICE_DISABLED",
+            r"accessNotConfigured",
+            r"(?i:admission webhook [^\n]{0,120}denied the request)",
+        ),
+    ),
+    (
+        "BUILD_ERROR",
+        (
+            r"(?i:plugin did not respond)",
+            r"(?i:plugin (has )?crashed)",
+            r"(?i:plugin encountered an error)",
+            r"(?i:failed to (instantiate|load) provider|could not load plugin)",
+            r"(?i:unrecognized remote plugin message)",
+            r"^panic: ",
         ),
     ),
     (
@@ -43,6 +80,24 @@ TABLE: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     ("LUSTRE_NETWORK", (r"(?i:is the mgs running)", r"mount\.lustre")),
+    (
+        # Something that is there but busy, or not up yet: before the codes (400, 409, 500) that
+        # come with it.
+        "INFRA_TRANSIENT",
+        (
+            r"(?i:(is )?currently (being )?(repair|reconcil|upgrad|operat|creat|updat|delet|resiz)"
+            r"(ed|ing))",
+            r"(?i:please wait and try again|try again once)",
+            r"resource(NotReady|InUseByAnotherResource)",
+            r"(?i:resource [^\n]{0,120} is not ready)",
+            r"(?i:all cluster resources were brought up, but)",
+            r"(?i:component [^\n]{0,120} is unhealthy)",
+            r"(?i:failed (to call|calling) webhook)",
+            r"(?i:no endpoints available for service)",
+            r"(?i:error code 1[34]\b)",
+            r"(?i:an internal error (has )?occurred|internal error encountered)",
+        ),
+    ),
     (
         "LUSTRE_CONFIG",
         (
@@ -82,9 +137,7 @@ TABLE: tuple[tuple[str, tuple[str, ...]], ...] = (
             r"IP_SPACE_EXHAUSTED",
             r"RANGE_EXHAUSTED",
             r"(?i:deployment variable \"[^\"]+\" was not set)",
-            r"SERVICE_DISABLED",
-            r"accessNotConfigured",
-            r"(?i:(has not been used in project|is not enabled))",
+            r"(?i:is not enabled)",
             r"(?i:must have private service access)",
             r"(?i:spot consumption option only works)",
             r"(?i:reservation is configured correctly)",
@@ -110,7 +163,6 @@ TABLE: tuple[tuple[str, tuple[str, ...]], ...] = (
             r"(?i:error acquiring the state lock)",
             r"(?i:operation [^\n]{0,80}in progress)",
             r"(?i:incompatible operation)",
-            r"(?i:currently (repairing|reconciling|upgrading|operating|creating))",
             r"\bError (429|50[0-4])\b",
             r"\bUNAVAILABLE\b",
             r"\bABORTED\b",
@@ -128,6 +180,8 @@ TABLE: tuple[tuple[str, tuple[str, ...]], ...] = (
             r"(?i:\bEOF$)",
         ),
     ),
+    # It wraps every error of an instance; without one inside, machines did not come.
+    ("STOCKOUT", (r"(?i:not all instances running in igm)",)),
 )
 
 _COMPILED = tuple((name, re.compile("|".join(patterns), re.MULTILINE)) for name, patterns in TABLE)
