@@ -1,6 +1,7 @@
 """The documents must not name what is not there."""
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -34,9 +35,27 @@ class TestCursed:
 
 class TestLinks:
     @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
-    def test_relative_links_lead_somewhere(self, document) -> None:  # type: ignore[no-untyped-def]
+    def test_relative_links_lead_somewhere(self, document: Path) -> None:
         for link in re.findall(r"\]\(([^)#:]+)\)", document.read_text()):
             assert (document.parent / link).exists(), f"{document.name} links to {link}"
+
+
+class TestTables:
+    @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: path.name)
+    def test_no_cell_is_longer_than_200_characters(self, document: Path) -> None:
+        for line in document.read_text().splitlines():
+            if line.startswith("|"):
+                for cell in re.split(r"(?<!\\)\|", line.strip().strip("|")):
+                    assert len(cell.strip()) <= 200, f"{document.name}: {cell.strip()}"
+
+
+class TestWords:
+    def test_every_word_of_our_own_is_explained_where_it_is_first_used(self) -> None:
+        for document in DOCUMENTS:
+            assert "DESIGN" not in document.read_text(), f"{document.name} names what is not here"
+        architecture = (ROOT / "docs" / "architecture.md").read_text()
+        first = architecture.index("doorbell")
+        assert "Workflows callback" in architecture[first : first + 60]
 
 
 class TestMakefile:

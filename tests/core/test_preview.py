@@ -29,7 +29,7 @@ def slot(name: str, region: str) -> Slot:
 
 
 class TestOriginalRecipe:
-    """Each line of DESIGN's "Defaults", and of its corrections."""
+    """Each default of the original recipe, and each correction of it."""
 
     recipe = planned()
 

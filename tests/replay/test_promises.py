@@ -1,4 +1,4 @@
-"""DESIGN's promises 1 to 6, from every state, whatever dies."""
+"""Promises 1 to 6 of docs/architecture.md, from every state, whatever dies."""
 
 from __future__ import annotations
 
