@@ -71,4 +71,4 @@ fmt: setup ## format the code
 	.venv/bin/ruff check --fix --quiet . ; .venv/bin/ruff format .
 
 clean: ## remove what was built or run here
-	rm -rf build .lustrum .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf build .coverage .lustrum .pytest_cache .mypy_cache .ruff_cache .hypothesis
