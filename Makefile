@@ -7,7 +7,7 @@ SEED ?= 1
 COVERAGE := 90
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 PY := .venv/bin/python
-export PYTHONPATH := $(CURDIR)/shared:$(CURDIR)
+export PYTHONPATH := $(CURDIR)/shared:$(CURDIR)/infra/workflow_engine/src:$(CURDIR)
 export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help setup run test check stage simulate bench test-cluster test-replay cov release fmt clean
@@ -21,7 +21,7 @@ setup: .venv/.ready ## the Python environment, from uv.lock (made by every other
 	python3 -m venv .uv
 	.uv/bin/python -m pip install --quiet --disable-pip-version-check uv
 
-.venv/.ready: pyproject.toml uv.lock | $(filter .uv/bin/uv,$(UV))
+.venv/.ready: pyproject.toml infra/workflow_engine/pyproject.toml uv.lock | $(filter .uv/bin/uv,$(UV))
 	$(UV) sync --frozen --quiet
 	@touch $@
 

@@ -17,8 +17,7 @@ from typing import Any
 import yaml
 from rich.console import Console
 from rich.table import Table
-
-from infra.local.workflows import Engine, Workflow, virtual
+from workflows_engine import Engine, Workflow, virtual
 
 ROOT = Path(__file__).parents[1]
 WAITING = 1000

@@ -28,12 +28,12 @@ from lustrum.core.record import Run
 from lustrum.handlers import reactions as event_steps
 from lustrum.handlers import start as request_steps
 from lustrum.show import report
+from workflows_engine import virtual
+from workflows_engine.engine import Engine
+from workflows_engine.errors import ApiError, HttpConnectionBroken, HttpConnectionFailed
+from workflows_engine.execution import Execution
+from workflows_engine.workflow import Workflow
 
-from infra.local.workflows import virtual
-from infra.local.workflows.engine import Engine
-from infra.local.workflows.errors import ApiError, HttpConnectionBroken, HttpConnectionFailed
-from infra.local.workflows.execution import Execution
-from infra.local.workflows.workflow import Workflow
 from testing.agenda import Agenda
 from testing.services import PROJECT, REGION, FakeServices, push
 

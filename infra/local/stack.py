@@ -35,7 +35,7 @@ def describe(own: OwnCluster | None) -> tuple[str, str]:
         "Ray with its dashboard and Jobs API", "the training and its checkpoints",
     ]  # fmt: skip
     stands_in = [
-        "Workflows (infra/local/workflows)", "Cloud Build's runner", "gcluster and gcloud", "GKE",
+        "Workflows (infra/workflow_engine)", "Cloud Build's runner", "gcluster and gcloud", "GKE",
         *([] if own else [kubernetes]),
         f"Managed Lustre ({own.lustre if own else 'a folder'})", "Storage (a folder)", "Compute",
         "Monitoring",
@@ -202,7 +202,7 @@ class Stack:
             "LUSTRUM_BUILD_TRIGGER": self.trigger,
         }
         self._spawn(
-            "workflows", "infra.local.workflows", "serve",
+            "workflows", "workflows_engine", "serve",
             "--port", str(self.ports.executions), "--grpc-port", str(self.ports.executions_grpc),
             "--project", self.project, "--location", REGION,
             "--workflow", f"rl-run={ROOT / 'workflows' / 'rl_run.yaml'}",

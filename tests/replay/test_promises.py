@@ -108,7 +108,7 @@ class TestNothingIsLeft:
     @pytest.mark.parametrize("lost", (1, 3))
     def test_a_verdict_whose_answer_is_lost_counts_once(self, lost: int) -> None:
         """Judged twice, one crash would be a crash loop and end the run."""
-        from infra.local.workflows.errors import HttpConnectionBroken
+        from workflows_engine.errors import HttpConnectionBroken
 
         left = [lost]
 

@@ -1,7 +1,7 @@
-"""``python -m infra.local.workflows``."""
+"""``python -m infra.local.workflows run|check|serve``: what ``workflows-engine`` does."""
 
 import sys
 
-from infra.local.workflows.cli import main
+from workflows_engine.cli import main
 
 sys.exit(main())

@@ -1,0 +1,230 @@
+"""``workflows-engine``: run, check and serve workflows."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from workflows_engine import virtual
+from workflows_engine.check import check
+from workflows_engine.engine import Engine
+from workflows_engine.errors import ApiError, FaultySource, HttpConnectionFailed
+from workflows_engine.execution import Execution
+from workflows_engine.values import to_json
+from workflows_engine.workflow import Workflow
+
+
+def _pair(text: str) -> tuple[str, str]:
+    key, separator, value = text.partition("=")
+    if not key or not separator:
+        raise argparse.ArgumentTypeError(f"{text!r} is not KEY=VALUE")
+    return key, value
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="workflows-engine", description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("--env", type=_pair, action="append", default=[], metavar="KEY=VALUE")
+    common.add_argument(
+        "--endpoint",
+        type=_pair,
+        action="append",
+        default=[],
+        metavar="SERVICE=URL",
+        help="base URL of a service for connectors, for example cloudbuild=http://127.0.0.1:8080",
+    )
+    common.add_argument("--project", default="local-project")
+    common.add_argument("--location", default="us-central1")
+    common.add_argument("--seed", default="0", help="decides ids and the order of branches")
+
+    run = commands.add_parser("run", parents=[common], help="run a workflow to its end")
+    run.add_argument("file", type=Path)
+    run.add_argument("--data", help="the argument, as JSON")
+    run.add_argument(
+        "--virtual-time", action="store_true", help="no wait takes time; HTTP calls fail"
+    )
+    run.add_argument("--verbose", action="store_true", help="steps and bill on stderr")
+
+    checks = commands.add_parser("check", help="find what Google Cloud would refuse")
+    checks.add_argument("file", type=Path, nargs="+")
+
+    serve = commands.add_parser("serve", parents=[common], help="serve the APIs on loopback")
+    serve.add_argument("--host", default="127.0.0.1")
+    serve.add_argument("--port", type=int, default=0, help="REST and callbacks; 0: a free one")
+    serve.add_argument("--grpc-port", type=int, default=0, help="gRPC; 0: a free one")
+    serve.add_argument("--workflow", type=_pair, action="append", default=[], metavar="NAME=FILE")
+    return parser
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        raise SystemExit(f"cannot read {path}: {exc}") from None
+
+
+def _check(files: Sequence[Path]) -> int:
+    found = 0
+    for path in files:
+        _, faults = check(_read(path), str(path))
+        for fault in faults:
+            print(fault)
+        found += len(faults)
+    if not found:
+        print("ok")
+    return 2 if found else 0
+
+
+def _log(_execution: Execution, severity: str, payload: Any) -> None:
+    text = payload if isinstance(payload, str) else to_json(payload)
+    print(f"{severity}: {text}", file=sys.stderr, flush=True)
+
+
+def _engine(args: argparse.Namespace, http: Any, **more: Any) -> Engine:
+    return Engine(
+        http=http,
+        endpoints=dict(args.endpoint),
+        env=dict(args.env),
+        project=args.project,
+        location=args.location,
+        seed=args.seed,
+        on_log=_log,
+        **more,
+    )
+
+
+async def _no_network(*_: Any) -> Any:
+    raise HttpConnectionFailed("there is no network in virtual time")
+
+
+async def _in_virtual_time(args: argparse.Namespace, workflow: Workflow) -> int:
+    return await _execute(args, workflow, _engine(args, _no_network), "")
+
+
+async def _in_real_time(args: argparse.Namespace, workflow: Workflow) -> int:
+    # gRPC and Google's types take a second to import; `check` does without.
+    from workflows_engine.http_client import HttpClient
+    from workflows_engine.server import Server
+
+    client = HttpClient()
+    # The callbacks of the execution must be reachable while it runs.
+    server = Server(lambda url: _engine(args, client, base_url=url))
+    await server.start()
+    try:
+        return await _execute(args, workflow, server.engine, server.url)
+    finally:
+        await server.stop()
+        await client.close()
+
+
+async def _execute(args: argparse.Namespace, workflow: Workflow, engine: Engine, url: str) -> int:
+    engine.deploy(args.file.stem, workflow)
+    execution = engine.create(args.file.stem, argument_json=args.data)
+    if args.verbose and url:
+        print(f"execution {url}/v1/{execution.name}", file=sys.stderr, flush=True)
+    await execution.wait()
+    if args.verbose:
+        _report(execution)
+    if execution.state == "SUCCEEDED":
+        print(execution.result)
+        return 0
+    error = execution.error or {"payload": json.dumps(f"the execution was {execution.state}")}
+    print(error["payload"], file=sys.stderr)
+    if args.verbose:
+        print(error.get("context", ""), file=sys.stderr)
+    return 1
+
+
+def _report(execution: Execution) -> None:
+    start = execution.start_time or 0.0
+    for entry in execution.history.entries if execution.history is not None else ():
+        print(
+            f"{entry.created - start:12.3f} s  {entry.op.routine}.{entry.op.name}  "
+            f"{entry.state.removeprefix('STATE_').lower()}",
+            file=sys.stderr,
+        )
+    print(
+        f"billed steps: {execution.steps - execution.external_steps} internal, "
+        f"{execution.external_steps} external",
+        file=sys.stderr,
+    )
+
+
+def _run(args: argparse.Namespace) -> int:
+    try:
+        workflow = Workflow(_read(args.file), str(args.file))
+    except FaultySource as exc:
+        print(exc, file=sys.stderr)
+        return 2
+    try:
+        if args.virtual_time:
+            return virtual.run(lambda: _in_virtual_time(args, workflow))
+        return asyncio.run(_in_real_time(args, workflow))
+    except ApiError as exc:
+        print(json.dumps({"message": exc.message, "code": exc.code}), file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+
+
+async def _serve(args: argparse.Namespace, workflows: dict[str, Workflow]) -> int:
+    from workflows_engine.http_client import HttpClient
+    from workflows_engine.server import Server
+
+    client = HttpClient()
+    server = Server(lambda url: _engine(args, client, base_url=url))
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    await server.start(args.host, args.port, args.grpc_port)
+    try:
+        for name, workflow in workflows.items():
+            server.engine.deploy(name, workflow)
+        print(server.url)
+        print(f"grpc://{server.grpc_target}", flush=True)
+        await stop.wait()
+    finally:
+        await server.stop()
+        await client.close()
+    return 0
+
+
+def _start(args: argparse.Namespace) -> int:
+    workflows = {}
+    faults = 0
+    for name, file in args.workflow:
+        try:
+            workflows[name] = Workflow(_read(Path(file)), file)
+        except FaultySource as exc:
+            print(exc, file=sys.stderr)
+            faults += 1
+    if faults:
+        return 2
+    try:
+        return asyncio.run(_serve(args, workflows))
+    except ApiError as exc:
+        print(f"cannot deploy: {exc.message}", file=sys.stderr)
+        return 1
+    except OSError as exc:
+        print(f"cannot listen on {args.host}:{args.port}: {exc}", file=sys.stderr)
+        return 1
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """The command; gives its exit code."""
+    args = _parser().parse_args(argv)
+    match args.command:
+        case "check":
+            return _check(args.file)
+        case "run":
+            return _run(args)
+        case _:
+            return _start(args)

@@ -1,0 +1,95 @@
+"""The Kubernetes connector: requests to the API server of a GKE cluster, and Jobs.
+
+The endpoint ``gke`` may hold {project}, {location} and {cluster}. Without one the cluster's own
+DNS endpoint is asked for: Workflows does not reach control planes by IP address since 2025-01.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from workflows_engine.errors import error, type_error, value_error
+
+if TYPE_CHECKING:
+    from workflows_engine.connectors import ConnectorCall
+
+
+async def run(call: ConnectorCall) -> Any:
+    """Run gke.request, gke.create_job, gke.await_job or gke.delete_job."""
+    match call.name:
+        case "gke.request":
+            method = _text(call, "method").upper()
+            path = _text(call, "path")
+            body, query = call.args.get("body"), call.args.get("query")
+            return await _exchange(call, method, path, body, query)
+        case "gke.create_job":
+            job = call.args.get("job")
+            if not isinstance(job, dict):
+                raise type_error("gke.create_job needs the argument 'job', a map")
+            return (await _exchange(call, "POST", _jobs(call), job))["body"]
+        case "gke.await_job":
+            return await _await_job(call)
+        case "gke.delete_job":
+            path = f"{_jobs(call)}/{_text(call, 'job_name')}"
+            return (await _exchange(call, "DELETE", path, None, call.args.get("query")))["body"]
+        case name:
+            raise error("SystemError", f"there is no connector {name}")
+
+
+def _text(call: ConnectorCall, name: str, default: str | None = None) -> str:
+    value = call.args.get(name, default)
+    if not isinstance(value, str):
+        raise type_error(f"{call.name} needs the argument {name!r}")
+    return value
+
+
+def _jobs(call: ConnectorCall) -> str:
+    return f"/apis/batch/v1/namespaces/{_text(call, 'namespace', 'default')}/jobs"
+
+
+async def _exchange(
+    call: ConnectorCall, method: str, path: str, body: Any = None, query: Any = None
+) -> dict[str, Any]:
+    if not path.startswith("/"):
+        raise value_error(f"{call.name}: path must begin with /, not {path!r}")
+    return await call.exchange(method, await _base(call) + path, query, body)
+
+
+async def _base(call: ConnectorCall) -> str:
+    project = _text(call, "project", call.engine.project)
+    location, cluster = _text(call, "location"), _text(call, "cluster_id")
+    given = call.engine.endpoints.get("gke")
+    if given is not None:
+        for name, value in (("project", project), ("location", location), ("cluster", cluster)):
+            given = given.replace("{" + name + "}", value)
+        return given
+    path = f"/v1/projects/{project}/locations/{location}/clusters/{cluster}"
+    found = await call.api("GET", "container", path)
+    config = found.get("controlPlaneEndpointsConfig") or {}
+    dns = (config.get("dnsEndpointConfig") or {}).get("endpoint")
+    return f"https://{dns or found.get('endpoint')}"
+
+
+async def _await_job(call: ConnectorCall) -> Any:
+    """Wait until a Job has succeeded. Raises FailedJobError with the job in it."""
+    timeout = call.args.get("timeout", call.params.timeout)
+    if type(timeout) not in (int, float):
+        raise type_error("gke.await_job: timeout must be a number of seconds")
+    path = f"{_jobs(call)}/{_text(call, 'job_name')}"
+    until = call.engine.now() + timeout
+    delay = call.params.initial_delay
+    while True:
+        job = (await _exchange(call, "GET", path))["body"]
+        conditions = {
+            one.get("type"): one.get("status")
+            for one in (job.get("status") or {}).get("conditions") or []
+        }
+        if conditions.get("Complete") == "True":
+            return job
+        if conditions.get("Failed") == "True":
+            raise error("FailedJobError", f"the job {call.args['job_name']} failed", job=job)
+        if call.engine.now() + delay > until:
+            raise error("TimeoutError", f"the job did not complete within {timeout:g} s")
+        await call.engine.sleep(delay)
+        call.execution.steps += 1
+        delay = min(delay * call.params.multiplier, call.params.max_delay)

@@ -1,0 +1,59 @@
+"""The step entries of an execution: what ran, when, and how it ended.
+
+Only the newest entries are kept, so that an execution of 100,000 steps stays small.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from workflows_engine.blocks import Op
+
+
+class Entry:
+    """One step that was begun."""
+
+    __slots__ = ("created", "exception", "id", "op", "state", "updated")
+
+    def __init__(self, id_: int, op: Op, created: float) -> None:
+        self.id = id_
+        self.op = op
+        self.created = created
+        self.updated = created
+        self.state = "STATE_IN_PROGRESS"
+        self.exception: Any = None
+
+
+class History:
+    """The newest ``keep`` step entries, by the clock ``now`` (Unix seconds)."""
+
+    __slots__ = ("_count", "_now", "entries")
+
+    def __init__(self, keep: int, now: Callable[[], float]) -> None:
+        self.entries: deque[Entry] = deque(maxlen=keep)
+        self._now = now
+        self._count = 0
+
+    def begin(self, op: Op) -> Entry:
+        self._count = number = self._count + 1
+        entry = Entry(number, op, self._now())
+        self.entries.append(entry)
+        return entry
+
+    def end(self, entry: Entry) -> None:
+        entry.updated = self._now()
+        entry.state = "STATE_SUCCEEDED"
+
+    def fail(self, entry: Entry, value: Any) -> None:
+        entry.updated = self._now()
+        entry.state = "STATE_FAILED"
+        entry.exception = value
+
+    def cancel(self) -> None:
+        """Mark what was under way when the execution was cancelled."""
+        for entry in self.entries:
+            if entry.state == "STATE_IN_PROGRESS":
+                entry.updated = self._now()
+                entry.state = "STATE_CANCELLED"

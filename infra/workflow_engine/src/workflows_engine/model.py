@@ -1,0 +1,173 @@
+"""A workflow as data: routines of steps, each with its line in the source."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from workflows_engine.expressions import Node
+
+
+@dataclass(slots=True)
+class Const:
+    """A literal; ``mixed`` are expressions inside a text that is not wholly an expression."""
+
+    value: Any
+    line: int
+    mixed: tuple[Node, ...] = ()
+
+
+@dataclass(slots=True)
+class Expr:
+    node: Node
+    line: int
+
+
+@dataclass(slots=True)
+class ListValue:
+    items: list[Value]
+    line: int
+
+
+@dataclass(slots=True)
+class MapValue:
+    items: list[tuple[Const | Expr, Value]]
+    line: int
+
+    def get(self, name: str) -> Value | None:
+        for key, value in self.items:
+            if isinstance(key, Const) and key.value == name:
+                return value
+        return None
+
+
+Value = Const | Expr | ListValue | MapValue
+
+
+@dataclass(slots=True)
+class Target:
+    """What an assignment writes: a variable, or a path into it."""
+
+    name: str
+    path: list[Node]
+    line: int
+
+
+@dataclass(slots=True)
+class Assign:
+    items: list[tuple[Target, Value]]
+
+
+@dataclass(slots=True)
+class Call:
+    function: str
+    args: MapValue | None
+    result: Target | None
+    line: int
+
+
+@dataclass(slots=True)
+class Case:
+    condition: Value
+    body: Body | None
+    next: str | None
+    line: int
+
+
+@dataclass(slots=True)
+class Switch:
+    cases: list[Case]
+
+
+@dataclass(slots=True)
+class For:
+    value: str | None
+    index: str | None
+    items: Value | None
+    bounds: Value | None
+    steps: list[Step]
+    line: int
+
+
+@dataclass(slots=True)
+class Parallel:
+    shared: list[str]
+    limit: Value | None
+    branches: list[tuple[str, list[Step]]]
+    loop: For | None
+    line: int
+
+
+@dataclass(slots=True)
+class Retry:
+    """A policy: one expression, or its parts."""
+
+    policy: Value | None = None
+    predicate: Value | None = None
+    max_retries: Value | None = None
+    backoff: Value | None = None
+    line: int = 0
+
+
+@dataclass(slots=True)
+class Try:
+    steps: list[Step]
+    inline: Body | None
+    retry: Retry | None
+    name: str | None
+    handler: list[Step] | None
+    line: int
+
+
+@dataclass(slots=True)
+class Raise:
+    value: Value
+
+
+@dataclass(slots=True)
+class Return:
+    value: Value
+
+
+@dataclass(slots=True)
+class Nested:
+    steps: list[Step]
+
+
+Body = Assign | Call | Switch | For | Parallel | Try | Raise | Return | Nested
+
+
+@dataclass(slots=True)
+class Step:
+    name: str
+    body: Body | None
+    next: str | None
+    line: int
+
+
+@dataclass(slots=True)
+class Routine:
+    """main or a subworkflow; ``params`` with their defaults (None: required)."""
+
+    name: str
+    params: list[tuple[str, Value | None]]
+    steps: list[Step]
+    line: int
+
+
+@dataclass(slots=True)
+class Source:
+    routines: dict[str, Routine] = field(default_factory=dict)
+
+
+STEP_TYPES: dict[type, str] = {
+    Assign: "STEP_ASSIGN",
+    Call: "STEP_STD_LIB_CALL",
+    Switch: "STEP_CONDITION",
+    For: "STEP_FOR",
+    Parallel: "STEP_PARALLEL_BRANCH_ENTRY",
+    Try: "STEP_TRY_EXCEPT",
+    Raise: "STEP_RAISE",
+    Return: "STEP_RETURN",
+    Nested: "STEP_TYPE_UNSPECIFIED",
+}

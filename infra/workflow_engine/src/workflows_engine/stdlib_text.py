@@ -1,0 +1,158 @@
+"""The ``text`` module of the standard library."""
+
+from __future__ import annotations
+
+import re
+import urllib.parse
+from functools import lru_cache
+from typing import Any
+
+from workflows_engine.errors import value_error
+from workflows_engine.registry import need, register
+
+
+@lru_cache(maxsize=1024)
+def _regex(pattern: str) -> re.Pattern[str]:
+    """A pattern of RE2, the service's regular expressions: no look-around, no back reference."""
+    if re.search(r"\(\?(=|!|<=|<!|P=|\()|(?<!\\)(\\\\)*\\[1-9]", pattern):
+        raise value_error(
+            f"{pattern!r} is not a regular expression of RE2: it has neither look-around nor "
+            "back references"
+        )
+    try:
+        return re.compile(pattern)
+    except (re.error, OverflowError, RecursionError) as exc:
+        raise value_error(f"{pattern!r} is not a regular expression: {exc}") from None
+
+
+def _pattern(function: str, value: Any) -> re.Pattern[str]:
+    return _regex(need(function, "regexp", value, str))
+
+
+_CHARSETS = ("UTF-8", "US-ASCII", "ISO-8859-1", "UTF-16", "UTF-16BE", "UTF-16LE")
+
+
+def _charset(function: str, value: Any) -> str:
+    name: str = need(function, "charset", value, str).upper()
+    if name not in _CHARSETS:
+        raise value_error(f"{function}: charset {value!r} is not one of {_CHARSETS}")
+    return name
+
+
+@register("text.decode", "data", "charset", charset="UTF-8")
+def decode(data: Any, charset: Any) -> str:
+    raw: bytes = need("text.decode", "data", data, bytes)
+    try:
+        return raw.decode(_charset("text.decode", charset))
+    except ValueError as exc:
+        raise value_error(f"text.decode: {exc}") from None
+
+
+@register("text.encode", "data", "charset", charset="UTF-8")
+def encode(data: Any, charset: Any) -> bytes:
+    text: str = need("text.encode", "data", data, str)
+    try:
+        return text.encode(_charset("text.encode", charset))
+    except ValueError as exc:
+        raise value_error(f"text.encode: {exc}") from None
+
+
+@register("text.find_all", "source", "substr")
+def find_all(source: Any, substr: Any) -> list[dict[str, Any]]:
+    text = need("text.find_all", "source", source, str)
+    part = need("text.find_all", "substr", substr, str)
+    return [{"index": m.start(), "match": part} for m in re.finditer(re.escape(part), text)]
+
+
+@register("text.find_all_regex", "source", "regexp")
+def find_all_regex(source: Any, regexp: Any) -> list[dict[str, Any]]:
+    text = need("text.find_all_regex", "source", source, str)
+    found = _pattern("text.find_all_regex", regexp).finditer(text)
+    return [{"index": m.start(), "match": m[0]} for m in found]
+
+
+@register("text.match_regex", "source", "regexp")
+def match_regex(source: Any, regexp: Any) -> bool:
+    text = need("text.match_regex", "source", source, str)
+    return _pattern("text.match_regex", regexp).search(text) is not None
+
+
+@register("text.replace_all", "source", "substr", "repl")
+def replace_all(source: Any, substr: Any, repl: Any) -> str:
+    text: str = need("text.replace_all", "source", source, str)
+    old = need("text.replace_all", "substr", substr, str)
+    return text.replace(old, need("text.replace_all", "repl", repl, str))
+
+
+@register("text.replace_all_regex", "source", "regexp", "repl")
+def replace_all_regex(source: Any, regexp: Any, repl: Any) -> str:
+    text = need("text.replace_all_regex", "source", source, str)
+    template = need("text.replace_all_regex", "repl", repl, str)
+    pattern = _pattern("text.replace_all_regex", regexp)
+
+    def replacement(match: re.Match[str]) -> str:
+        def group(reference: re.Match[str]) -> str:
+            number = reference[1]
+            if number == "\\":
+                return "\\"
+            try:
+                return match[int(number)] or ""
+            except IndexError:
+                raise value_error(
+                    f"text.replace_all_regex: there is no group {number} in {pattern.pattern!r}"
+                ) from None
+
+        return re.sub(r"\\([0-9\\])", group, template)
+
+    return pattern.sub(replacement, text)
+
+
+@register("text.split", "source", "separator")
+def split(source: Any, separator: Any) -> list[str]:
+    text: str = need("text.split", "source", source, str)
+    by = need("text.split", "separator", separator, str)
+    return text.split(by) if by else list(text)
+
+
+@register("text.substring", "source", "start", "end")
+def substring(source: Any, start: Any, end: Any) -> str:
+    """Characters from start (inclusive) to end (exclusive); refuses a range outside the text."""
+    text: str = need("text.substring", "source", source, str)
+    need("text.substring", "start", start, int)
+    need("text.substring", "end", end, int)
+    if not 0 <= start <= end <= len(text):
+        raise value_error(
+            f"text.substring: {start} to {end} is not a range inside {len(text)} characters"
+        )
+    return text[start:end]
+
+
+@register("text.to_lower", "source")
+def to_lower(source: Any) -> str:
+    text: str = need("text.to_lower", "source", source, str)
+    return text.lower()
+
+
+@register("text.to_upper", "source")
+def to_upper(source: Any) -> str:
+    text: str = need("text.to_upper", "source", source, str)
+    return text.upper()
+
+
+@register("text.url_decode", "source")
+def url_decode(source: Any) -> str:
+    return urllib.parse.unquote_plus(need("text.url_decode", "source", source, str))
+
+
+@register("text.url_encode", "source")
+def url_encode(source: Any) -> str:
+    return _quote(need("text.url_encode", "source", source, str))
+
+
+@register("text.url_encode_plus", "source")
+def url_encode_plus(source: Any) -> str:
+    return _quote(need("text.url_encode_plus", "source", source, str)).replace("%20", "+")
+
+
+def _quote(text: str) -> str:
+    return urllib.parse.quote(text, safe="", errors="replace")

@@ -1,0 +1,30 @@
+"""A workflow's source, checked and compiled."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from workflows_engine import check
+from workflows_engine.compiler import CompiledRoutine, compile_source
+from workflows_engine.errors import FaultySource
+
+
+class Workflow:
+    """A deployable workflow; making one runs every static check.
+
+    Raises FaultySource, with all faults, for what Google Cloud would refuse to deploy.
+    """
+
+    def __init__(self, text: str, path: str = "<source>") -> None:
+        source, faults = check.check(text, path)
+        if faults or source is None:
+            raise FaultySource(faults)
+        self.text = text
+        self.path = path
+        self.model = source
+        self.routines: dict[str, CompiledRoutine] = compile_source(source)
+
+    @classmethod
+    def from_file(cls, path: str | Path) -> Workflow:
+        """Read, check and compile a YAML or JSON file."""
+        return cls(Path(path).read_text(encoding="utf-8"), str(path))
