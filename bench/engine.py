@@ -163,7 +163,7 @@ def _six_hours() -> dict[str, float | str]:
 def _functions(now: Any) -> Any:
     """Answers as the functions give them: a build of 40 minutes, staging of 15, GPUs after 10.
 
-    Polls and deadlines are those of the first profile. No event rings the doorbell.
+    Polls and deadlines are those of the first profile. No event calls the callback.
     """
     began: dict[str, float] = {}
     profiles = yaml.safe_load(

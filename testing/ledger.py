@@ -55,7 +55,7 @@ class MemoryLedger:
                 self._records[run_id] = (version + 1, text)
             return result
         raise ServiceError(
-            Failure.INFRA_TRANSIENT, f"{run_id} is changed by many at once", retryable=True
+            Failure.INFRA_TRANSIENT, f"{run_id} has too many writers at once", retryable=True
         )
 
     def unfinished(self) -> list[Run]:

@@ -1,4 +1,4 @@
-"""`react_to_event`: job events, build notices and alerts: append, act, ring the doorbell."""
+"""`react_to_event`: job events, build notices and alerts: append, act, call the callback."""
 
 import flask
 import functions_framework

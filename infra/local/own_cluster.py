@@ -117,7 +117,8 @@ class OwnCluster:
         if self.host == LOOPBACK:
             notes.append(
                 "pods cannot reach this machine's loopback: no event arrives, no code archive can "
-                "be fetched, the run goes by looking; LUSTRUM_POD_HOST names an address they reach"
+                "be fetched, the run falls back to polling; LUSTRUM_POD_HOST names an address "
+                "that they reach"
             )
         return notes
 

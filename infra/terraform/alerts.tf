@@ -123,7 +123,7 @@ resource "google_monitoring_notification_channel" "lustrum" {
 }
 
 # Monitoring's agent exists only after the first Pub/Sub channel: hence channel, then grant, then
-# policies. Without the grant every alert is lost in silence (case H7).
+# policies. Without the grant every alert is lost without an error (case H7).
 resource "google_pubsub_topic_iam_member" "monitoring" {
   topic  = google_pubsub_topic.topic["alerts"].id
   role   = "roles/pubsub.publisher"

@@ -11,7 +11,7 @@ locals {
   build         = yamldecode(file("${path.module}/../../cloudbuild.yaml"))
   build_options = try(local.build.options, {})
 
-  # What the resource below carries over. Anything else in the file would be lost without a word
+  # What the resource below carries over. Anything else in the file would be lost without an error
   # (the provider knows no automapSubstitutions, for one), so the precondition refuses it.
   build_keys  = ["options", "queueTtl", "serviceAccount", "steps", "substitutions", "tags", "timeout"]
   option_keys = ["diskSizeGb", "dynamicSubstitutions", "env", "logStreamingOption", "logging", "machineType", "substitutionOption"]

@@ -151,7 +151,7 @@ def ready() -> Ready:
 
 
 class TestExamine:
-    def test_examine_good_project_has_nothing_to_mend(self, ready: Ready) -> None:
+    def test_examine_good_project_has_nothing_to_fix(self, ready: Ready) -> None:
         findings = list(examine(options(ready)))
         assert len(findings) >= 15
         assert {f.level for f in findings} == {Level.OK}
@@ -391,7 +391,7 @@ class TestBlindness:
         monkeypatch.setattr(ready, "project_bindings", blind)
         (finding,) = bad(ready)
         assert (finding.check, finding.level) == ("accounts", Level.FAIL)
-        assert finding.line.startswith("could not look: ")
+        assert finding.line.startswith("could not be checked: ")
         assert cure in finding.fix
         assert "you" in [f.check for f in examine(options(ready))]
 
@@ -417,7 +417,7 @@ class TestRun:
         lines = text.getvalue().splitlines()
         (at,) = [n for n, line in enumerate(lines) if line.startswith("fail")]
         assert "may not publish" in lines[at] and "submitters" in lines[at + 1]
-        assert "1 to mend" in text.getvalue()
+        assert "1 problem to fix" in text.getvalue()
 
     def test_run_json_is_json_and_nothing_else(self, ready: Ready) -> None:
         ready.bucket.clear()

@@ -2,7 +2,7 @@
 gcluster.
 
 Standard library only: it runs in the builder image. A triggered build lets a misspelt substitution
-pass without a word (it is loose), so an absent value is refused here by name.
+pass without an error (it is loose), so an absent value is refused here by name.
 
     python3 settings.py check                  refuse a bad build (exit 1, result.json)
     python3 settings.py deployment             print the deployment file of gcluster (JSON is YAML)

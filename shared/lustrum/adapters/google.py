@@ -112,7 +112,7 @@ class Rest:
             found = json.loads(data or b"{}")
         except ValueError:
             raise ServiceError(
-                Failure.INFRA_TRANSIENT, f"{service} answered what is not JSON", retryable=True
+                Failure.INFRA_TRANSIENT, f"{service} did not answer JSON", retryable=True
             ) from None
         return found if isinstance(found, dict) else {"items": found}
 

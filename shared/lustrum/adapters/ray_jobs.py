@@ -166,7 +166,7 @@ class RayJobs:
             found = json.loads(text)
         except ValueError:
             raise ServiceError(
-                Failure.INFRA_TRANSIENT, "Ray answered what is not JSON", retryable=True
+                Failure.INFRA_TRANSIENT, "Ray did not answer JSON", retryable=True
             ) from None
         return found if isinstance(found, dict) else {"items": found}
 

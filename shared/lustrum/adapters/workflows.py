@@ -1,5 +1,5 @@
-"""Workflow executions through google-cloud-workflows: find, ensure, cancel, and ring their
-doorbell.
+"""Workflow executions through google-cloud-workflows: find, ensure, cancel,
+and call their callback.
 """
 
 from __future__ import annotations
@@ -69,9 +69,9 @@ class Workflows:
                 raise
 
     def ring(self, callback_url: str, body: Mapping[str, Any]) -> None:
-        """Ring the doorbell of a waiting execution.
+        """Call the callback of a waiting execution, which ends its wait.
 
-        An OAuth2 token, not OIDC. 429: it is already rung; 404: the execution is over. Both
+        An OAuth2 token, not OIDC. 429: it was called already; 404: the execution is over. Both
         mean done.
         """
         try:

@@ -22,12 +22,12 @@ def doctor(
     region: str | None = typer.Option(
         None, "--region", help="Of the control plane. Default: LUSTRUM_REGION."
     ),
-    as_json: bool = typer.Option(False, "--json", help="Every finding, for machines."),
+    as_json: bool = typer.Option(False, "--json", help="Print every finding as JSON."),
 ) -> None:
     """Examine a project: services, control plane, quotas, roles.
 
     Nothing is created or changed. Exits 1 if a first run would fail; each finding says how to
-    mend it.
+    fix it.
     """
     session = session_of(context)
     project = project or session.env.get("LUSTRUM_PROJECT")

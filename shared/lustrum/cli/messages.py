@@ -48,7 +48,7 @@ def start(
         None, "--key", help="Idempotency key: the same key never starts a second run."
     ),
     dry_run: bool = typer.Option(False, "--dry-run", help="Check and pack, send nothing."),
-    wait: bool = typer.Option(True, help="Wait until the control plane has taken the request."),
+    wait: bool = typer.Option(True, help="Wait until the control plane has accepted the request."),
     then_watch: bool = typer.Option(False, "--watch", help="Follow the run to its end."),
 ) -> None:
     """Start one run, after checking the request here."""
@@ -92,9 +92,9 @@ def cancel(
     context: typer.Context,
     run: str = typer.Argument(..., metavar="RUN", help="The run's id."),
     export: bool = typer.Option(
-        True, "--export/--no-export", help="Bring the newest checkpoint to safety first."
+        True, "--export/--no-export", help="Export the newest checkpoint first."
     ),
-    wait: bool = typer.Option(True, help="Wait until the control plane has taken the request."),
+    wait: bool = typer.Option(True, help="Wait until the control plane has accepted the request."),
 ) -> None:
     """End a run early: export, destroy, prove it empty."""
     session, out = session_of(context), console()
@@ -122,7 +122,7 @@ def extend(
     context: typer.Context,
     run: str = typer.Argument(..., metavar="RUN", help="The run's id."),
     hours: str = typer.Argument(..., metavar="HOURS", help="Hours to add, at most 168 in all."),
-    wait: bool = typer.Option(True, help="Wait until the control plane has taken the request."),
+    wait: bool = typer.Option(True, help="Wait until the control plane has accepted the request."),
 ) -> None:
     """Give a run more hours, within its limit of cost."""
     session, out = session_of(context), console()
@@ -243,7 +243,7 @@ def _raise_refusal(session: Session, message_id: str) -> None:
 
 def _not_taken(message_id: str) -> None:
     typer.echo(
-        f"error: message {message_id} was published but not taken in {sum(PAUSES):g} s: "
+        f"error: message {message_id} was published but not accepted in {sum(PAUSES):g} s: "
         "is start_run deployed, and its subscription? (`lustrum doctor`)",
         err=True,
     )

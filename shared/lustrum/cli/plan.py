@@ -36,7 +36,7 @@ def plan(
     if as_json:
         typer.echo(found.model_dump_json(indent=2))
         return
-    show(found, settings, console(), "" if key else " (a stand-in: the message gives the id)")
+    show(found, settings, console(), "" if key else " (a placeholder: the message gives the id)")
 
 
 def show(found: Preview, settings: Settings, out: Console, of_id: str) -> None:
@@ -63,7 +63,7 @@ def show(found: Preview, settings: Settings, out: Console, of_id: str) -> None:
             + (
                 "(required: destroy waits for it until the hard deadline)"
                 if plan.export_required
-                else "(not required: one good try)"
+                else "(not required: best effort)"
             ),
         },
     )

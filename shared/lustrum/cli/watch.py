@@ -90,7 +90,7 @@ def report(
     context: typer.Context,
     run: str = typer.Argument(..., metavar="RUN", help="The run's id."),
     output: str | None = typer.Option(
-        None, "--output", "-o", metavar="FILE", help="Where to; - for standard output."
+        None, "--output", "-o", metavar="FILE", help="File to write; - for standard output."
     ),
 ) -> None:
     """Write the report of a run as one HTML page.

@@ -62,11 +62,11 @@ TABLE: Mapping[Failure, Policy] = {
     ),
     Failure.PREEMPTED: Policy(Reaction.RESUME, None, "nothing: Spot nodes are lost now and then"),
     Failure.NODE_LOST: Policy(Reaction.RESUME, None, "nothing: a node failed and was replaced"),
-    Failure.HEAD_LOST: Policy(Reaction.RESUME, 3, "look at the head pod's memory in the report"),
-    Failure.JOB_LOST: Policy(Reaction.RESUME, 3, "look at the job's log in the report"),
-    Failure.HANG: Policy(Reaction.RESUME, 3, "look where the log stops; a collective may hang"),
+    Failure.HEAD_LOST: Policy(Reaction.RESUME, 3, "check the head pod's memory in the report"),
+    Failure.JOB_LOST: Policy(Reaction.RESUME, 3, "read the job's log in the report"),
+    Failure.HANG: Policy(Reaction.RESUME, 3, "check where the log stops; a collective may hang"),
     Failure.USER_ERROR: Policy(
-        Reaction.RESUME, None, "look at the end of the job's log; the program itself failed"
+        Reaction.RESUME, None, "read the end of the job's log; the program itself failed"
     ),
     Failure.USER_OOM: Policy(
         Reaction.RESUME, 1, "lower the batch or sequence length: a process ran out of memory"
@@ -83,8 +83,8 @@ TABLE: Mapping[Failure, Policy] = {
     ),
     Failure.CONFIG: Policy(Reaction.STOP, 0, "correct the request or the project's set-up"),
     Failure.ACCESS: Policy(Reaction.STOP, 0, "run `lustrum doctor`: an account lacks a role"),
-    Failure.BUILD_ERROR: Policy(Reaction.RETRY, 1, "look at the build's log"),
-    Failure.INFRA_TRANSIENT: Policy(Reaction.RETRY, 3, "nothing, unless it comes back"),
+    Failure.BUILD_ERROR: Policy(Reaction.RETRY, 1, "read the build's log"),
+    Failure.INFRA_TRANSIENT: Policy(Reaction.RETRY, 3, "nothing, unless it happens again"),
     Failure.DEADLINE: Policy(Reaction.STOP, 0, "raise limits.hours, or `lustrum extend`"),
     Failure.BUDGET: Policy(Reaction.STOP, 0, "raise limits.cost_usd"),
     Failure.CANCELLED: Policy(Reaction.STOP, 0, "nothing: it was asked for"),

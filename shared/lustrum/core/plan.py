@@ -29,7 +29,9 @@ EXPORT_BYTES_PER_SECOND = 2e9  # cautious; the service reaches far more
 
 
 class Timing(BaseModel):
-    """Seconds: between polls, of a doorbell wait, and the deadline of each stage."""
+    """Seconds: between polls, of a wait for the callback (``doorbell``), and the deadline of each
+    stage.
+    """
 
     poll: float
     doorbell: float

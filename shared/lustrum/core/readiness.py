@@ -1,4 +1,4 @@
-"""When a RayCluster is ready, and what its pods and events tell of trouble. Pure.
+"""When a RayCluster is ready, and what its pods and events show of failures. Pure.
 
 KubeRay's ``state: ready`` is sticky and RayClusterProvisioned means "once": neither is
 believed. An invalid spec never shows in the status, only as a Warning event.
@@ -16,7 +16,7 @@ from lustrum.core.record import shorten
 
 Object = Mapping[str, Any]
 
-# What ends a wait at once: waiting longer does not mend it.
+# What ends a wait at once: waiting longer does not fix it.
 FATAL = frozenset(
     {
         Failure.IMAGE_ERROR,
@@ -72,7 +72,7 @@ def cluster_is_ready(cluster: Object, workers: int) -> bool:
 def trouble(
     pods: Iterable[Object], events: Iterable[Object], run_id: str, since: float
 ) -> tuple[Failure, str] | None:
-    """Return the worst trouble that pods and events since a moment tell of, or None.
+    """Return the worst trouble that pods and events since a moment show, or None.
 
     A fatal class wins over a passing one; events of other objects do not count.
     """

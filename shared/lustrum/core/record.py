@@ -73,7 +73,7 @@ TERMINAL = frozenset({State.CLOSED, State.REJECTED})
 
 
 class Refused(Exception):
-    """A transition that the record does not allow now; ``stop`` says why in one word."""
+    """A transition that the record does not allow now; ``stop`` is the reason as a keyword."""
 
     def __init__(self, stop: str, message: str) -> None:
         self.stop = stop

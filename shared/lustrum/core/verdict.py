@@ -13,7 +13,7 @@ from enum import StrEnum
 from lustrum.core.failures import CRASH_LOOP, NODE_LOSS, Failure, Reaction, classify_text, reaction
 from lustrum.core.record import Run
 
-EXIT_HANG = 85  # of the supervisor, when its watchdog ended a training that stood still
+EXIT_HANG = 85  # of the supervisor, when its watchdog ended a training that made no progress
 NODE_GRACE = 60.0  # seconds a node may be missing while the job says RUNNING
 SAVE_GRACE = 600.0  # seconds a running save may take once the file system is nearly full
 
@@ -140,7 +140,7 @@ def _after_failure(seen: Seen) -> tuple[Failure, str]:
     if seen.failure is not None:
         return seen.failure, tail
     if seen.exit_code == EXIT_HANG:
-        return Failure.HANG, "the watchdog ended a training that stood still"
+        return Failure.HANG, "the watchdog ended a training that made no progress"
     if seen.status == "STOPPED":
         return Failure.JOB_LOST, "the job was stopped from outside"
     if "JOB_SUPERVISOR" in text or "job supervisor" in text.lower():
@@ -174,7 +174,9 @@ def _react(run: Run, failure: Failure, sentence: str, step: int) -> Verdict:
 
 
 def crashes_after(run: Run, failure: Failure) -> int:
-    """Return how many attempts in a row ended without excuse and without a newer checkpoint."""
+    """Return how many attempts in a row failed without evidence of a lost node and without a newer
+    checkpoint.
+    """
     step = run.checkpoint.step if run.checkpoint else 0
     began = run.job.began_step if run.job else 0
     if failure in NODE_LOSS:

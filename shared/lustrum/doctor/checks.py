@@ -1,6 +1,6 @@
 """`lustrum doctor`: would a first run get through? Pure checks over what a project answers.
 
-Each check says one line; what fails says beside it how to mend it. Nothing is created or changed.
+Each check prints one line; a failed one prints how to fix it. Nothing is created or changed.
 What the control plane must look like is in `lustrum.doctor.expected_setup`.
 """
 
@@ -78,18 +78,20 @@ def run(options: Options, console: Console) -> int:
     failed = sum(finding.level is Level.FAIL for finding in findings)
     if not options.as_json:
         console.print(
-            f"[red]{failed} to mend before a first run[/]" if failed else "[green]ready[/]"
+            f"[red]{failed} problem{'s' * (failed != 1)} to fix before a first run[/]"
+            if failed
+            else "[green]ready[/]"
         )
     return 1 if failed else 0
 
 
 def examine(options: Options) -> Iterator[Finding]:
-    """Yield every finding. A check that cannot look is a failure, never an 'ok'."""
+    """Yield every finding. A check that cannot be made is a failure, never an 'ok'."""
     for name, check in CHECKS.items():
         try:
             yield from check(options)
         except ServiceError as error:
-            yield Finding(name, Level.FAIL, f"could not look: {error}", _way_in(error))
+            yield Finding(name, Level.FAIL, f"could not be checked: {error}", _way_in(error))
 
 
 def _way_in(error: ServiceError) -> str:
@@ -261,7 +263,7 @@ def _alerts(o: Options) -> Iterator[Finding]:
         "alerts",
         ("roles/pubsub.publisher", agent) in o.probes.topic_bindings("lustrum-alerts"),
         "Monitoring may publish to lustrum-alerts",
-        "Monitoring may not publish to lustrum-alerts: alerts are lost in silence",
+        "Monitoring may not publish to lustrum-alerts: alerts are lost without an error",
         TERRAFORM,
     )
 
@@ -375,7 +377,7 @@ _STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.FAIL: "bold red"}
 
 
 def _lines(findings: list[Finding]) -> Iterator[Text]:
-    """One line each; what mends it below, unbroken, so that a command can be copied."""
+    """One line each; the fix below, unbroken, so that a command can be copied."""
     width = max(len(finding.check) for finding in findings)
     for finding in findings:
         # Text: what a project answers is never markup

@@ -24,7 +24,7 @@ def classify(services: Services, run: Run, call: Mapping[str, Any]) -> tuple[Fai
     inner = _named(error)
     if inner is not None:
         return inner, text
-    return classify_text(text), text or "something failed without a word"
+    return classify_text(text), text or "something failed without an error message"
 
 
 def _named(error: Any) -> Failure | None:

@@ -1,6 +1,6 @@
-"""What can be known of a run's ground before it costs: zones, earlier checkpoint, export.
+"""What can be checked before anything is billed: zones, earlier checkpoint, export bucket.
 
-It only looks. What cannot be seen, or could be otherwise, is not held against a run.
+It only reads. What cannot be read, or could change, does not end a run.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Ground:
 
 
 def look_ahead(services: Services, plan: RunPlan) -> Ground:
-    """Look at everything that a plan stands on."""
+    """Check everything that a plan depends on."""
     problem = _resume_problem(services, plan) or _export_problem(services, plan)
     if problem is not None:
         return Ground(failure=problem[0], why=problem[1])
@@ -73,8 +73,9 @@ def _resume_problem(services: Services, plan: RunPlan) -> tuple[Failure, str] | 
 
 
 def _export_problem(services: Services, plan: RunPlan) -> tuple[Failure, str] | None:
-    """Managed Lustre writes the bucket as its own agent: learnt after hours of training, that it
-    may not would cost the checkpoint.
+    """Managed Lustre writes the bucket as its own agent.
+
+    If we found out only at export that it may not, hours of training would be lost.
     """
     if not plan.export_required:
         return None

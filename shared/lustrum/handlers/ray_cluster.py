@@ -50,7 +50,7 @@ def apply_ray_cluster(
             services.ledger.change(run_id, lambda one: setattr(one, "wandb", bool(tokens[1])))
         cluster = _ensure_cluster(cluster_api, run, workers, tokens)
         if cluster is None:
-            return _not_ready("the RayCluster's spec changed: it is made anew")
+            return _not_ready("the RayCluster's spec changed: it is created again")
         return _look(services, cluster_api, run, cluster, workers)
     except NotFound as error:  # the cluster, its claim or the RayCluster kind is not there yet
         return _not_ready(str(error))

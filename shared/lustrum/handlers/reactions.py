@@ -1,8 +1,7 @@
-"""`react_to_event`: job events, build notices and alerts. Append to the ledger, act on alerts,
-ring.
+"""`react_to_event`: job events, build notices and alerts. Append to the ledger, act on alerts, and
+call the callback of the waiting execution.
 
-The doorbell is rung only for what the present state waits for; whoever wakes asks the source of
-truth.
+It is called only for what the present state waits for; whoever wakes re-reads the real state.
 """
 
 from __future__ import annotations

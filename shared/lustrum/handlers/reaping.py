@@ -134,14 +134,14 @@ def _reap_one(
     now = services.now()
     if run is None:
         return _reap_unrecorded(services, run_id, sighting, now)
-    acted = _end_or_mend(services, run, now)
+    acted = _end_or_repair(services, run, now)
     label = sighting.expires if sighting is not None else None
     if label is not None and abs(label - run.hard_deadline_at) > LABEL_SKEW and not run.teardown:
         relabel(services, run)  # last: what fails here must not keep a run alive
     return acted
 
 
-def _end_or_mend(services: Services, run: Run, now: float) -> list[str]:
+def _end_or_repair(services: Services, run: Run, now: float) -> list[str]:
     run_id = run.run_id
     if now >= run.hard_deadline_at + PATIENCE:
         return _delete_itself(services, run, now)
@@ -169,7 +169,7 @@ def _ensure_teardown(services: Services, run: Run) -> list[str]:
 
 
 def _delete_itself(services: Services, run: Run, now: float) -> list[str]:
-    """The last rung: the workflows had their time."""
+    """The last resort: the workflows had their time."""
     found = look_around(services, run.run_id)
     if found.is_empty:
         close(services, run)
@@ -205,7 +205,7 @@ def _reap_unrecorded(
         return _reap_one(services, run_id, known, sighting)  # only the list could not be read
     if known is None and expires is not None and now < expires + PATIENCE:
         raise ServiceError(
-            Failure.DEADLINE, f"is in no record, until its expiry kept: {sighting.things}"
+            Failure.DEADLINE, f"is in no record; kept until its expiry: {sighting.things}"
         )
     found = look_around(services, run_id)
     if known is None:  # a name alone makes nothing ours
@@ -230,7 +230,11 @@ def _past_deadline(run: Run) -> None:
 
 def _lost_workflow(run: Run) -> None:
     if run.state not in (State.CLOSED, State.REJECTED):
-        conclude(run, Failure.INFRA_TRANSIENT, f"its workflow ended in {run.state} without a word")
+        conclude(
+            run,
+            Failure.INFRA_TRANSIENT,
+            f"its workflow execution ended unexpectedly in {run.state}",
+        )
 
 
 def _free_slots(services: Services, problems: list[str]) -> None:

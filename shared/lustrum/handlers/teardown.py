@@ -1,4 +1,4 @@
-"""What teardown needs: silence the living, release the accelerators, bring the checkpoint to
+"""What teardown does: stop what still runs, release the accelerators, bring the checkpoint to
 safety, close.
 
 Each step is idempotent and bounded; the workflow notes a failing one and goes on with the next.
@@ -309,7 +309,7 @@ def _present_export(run: Run, newest: Checkpoint, now: float) -> Export:
 
 
 def _missing(services: Services, export: Export) -> str:
-    """Compare the destination with the manifest: an operation's own word is not enough."""
+    """Compare the destination with the manifest: an operation's own status is not enough."""
     found = {
         one.uri.removeprefix(export.uri): one.size for one in services.storage.list(export.uri)
     }

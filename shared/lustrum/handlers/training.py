@@ -135,7 +135,7 @@ def check_ray_job(services: Services, run_id: str, execution: str | None) -> Ans
     run = services.ledger.load(run_id)
     check_execution(run, execution)
     if run.job is None:
-        raise ServiceError(Failure.CONFIG, f"{run_id} has no submitted job to look at")
+        raise ServiceError(Failure.CONFIG, f"{run_id} has no submitted job to check")
     kubernetes, seen, events = look(services, run)
 
     def edit(one: Run) -> Verdict:
@@ -150,7 +150,7 @@ def check_ray_job(services: Services, run_id: str, execution: str | None) -> Ans
         _note_signs(one, seen, now)
         verdict = judge(one, seen, now, one.full_since)
         if verdict.failure is not None and _wait_for_evidence(one, seen, verdict, now):
-            return Verdict(Action.WAIT, None, "it failed; looking whether a node was lost")
+            return Verdict(Action.WAIT, None, "it failed; checking whether a node was lost")
         if verdict.action is not Action.WAIT:
             if verdict.failure is not None:
                 one.crashes = crashes_after(one, verdict.failure)
@@ -232,7 +232,7 @@ def _seen(
     message = completed.message if completed is not None and completed.message else job.message
     status = job.status
     if completed is not None and not job.is_over:
-        # The supervisor's last word: who is woken by it looks before Ray has noticed the end.
+        # The supervisor's own report: Ray may not have noticed the end yet when it arrives.
         status = "SUCCEEDED" if completed.exit_code == 0 else "FAILED"
     return Seen(
         status=status,

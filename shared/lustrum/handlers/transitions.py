@@ -55,7 +55,7 @@ def advance_run(services: Services, call: Mapping[str, Any]) -> Answer:
 
 
 def _claim(services: Services, call: Mapping[str, Any]) -> Answer:
-    """rl_run takes the run, or learns that it is another's; its doorbell is stored first."""
+    """rl_run takes the run, or learns that it is another's; its callback is stored first."""
     now, execution = services.now(), str(call["execution"])
     callback = call.get("callback_url")
 
@@ -132,15 +132,15 @@ def _place(services: Services, call: Mapping[str, Any]) -> Answer:
 
 
 def _preflight(services: Services, run: Run) -> Run:
-    """Before anything costs: end a run that could not end well, leave out zones that cannot hold
+    """Before anything is billed: reject a run that cannot succeed, drop zones that cannot hold
     it.
     """
-    ground = look_ahead(services, run.plan)
-    if ground.failure is not None:
-        _give_up(services, run, ground.failure, ground.why)
+    found = look_ahead(services, run.plan)
+    if found.failure is not None:
+        _give_up(services, run, found.failure, found.why)
 
     def edit(one: Run) -> Run:
-        one.unfit = ground.unfit
+        one.unfit = found.unfit
         return one
 
     return services.ledger.change(run.run_id, edit)
@@ -200,7 +200,7 @@ def _failed(services: Services, call: Mapping[str, Any]) -> Answer:
         if wanted is Reaction.NEXT_REGION:
             wanted = Reaction.NEXT_ZONE
         if wanted is Reaction.RETRY and run.state == State.PROVISIONING and run.placement:
-            # A build is repeated as a new zone attempt of the same zone, on destroyed ground.
+            # A build is repeated as a new zone attempt of the same zone, on destroyed found.
             run.zones_tried = [zone for zone in run.zones_tried if zone != run.placement.zone]
             wanted = Reaction.NEXT_ZONE
         if wanted is Reaction.NEXT_ZONE and next_zone(run, services.settings.slots) is None:

@@ -32,7 +32,7 @@ def model_in_config(path: str) -> str | None:
 
 
 def check_model(spec: Spec, path: str) -> None:
-    """Refuse another model's checkpoint: NeMo-RL would load it without a word."""
+    """Refuse another model's checkpoint: NeMo-RL would load it without an error."""
     held = model_in_config(path)
     if spec.model and held and held != spec.model:
         raise Refused(

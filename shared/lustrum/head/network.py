@@ -65,7 +65,7 @@ class AccessToken:
 
 
 class Publisher(threading.Thread):
-    """Sends events to Pub/Sub in the background; bounded, and never in the way of the job."""
+    """Sends events to Pub/Sub in the background; bounded; a failure never stops the job."""
 
     LIMIT = 200  # events waiting; progress goes first when there is no room
 

@@ -121,7 +121,7 @@ def follow(
             if not error.retryable:
                 raise
             if not silent:
-                view.note(f"the ledger does not answer, asking on: {error}")
+                view.note(f"the ledger does not answer, retrying: {error}")
             silent = True
         if run is not None and not silent:
             view.show(run)
