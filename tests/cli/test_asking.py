@@ -93,7 +93,7 @@ class TestStart:
     def test_start_that_nobody_takes_says_so(self, lustrum: Shell) -> None:
         result = lustrum("start", "-", stdin="{}")
         assert result.exit_code == 1
-        assert "published but not taken" in result.stderr and "lustrum doctor" in result.stderr
+        assert "published but not accepted" in result.stderr and "lustrum doctor" in result.stderr
         assert 20 < sum(lustrum.slept) < 60
 
     def test_start_no_wait_returns_at_once(self, lustrum: Shell) -> None:

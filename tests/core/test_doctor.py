@@ -260,7 +260,7 @@ class TestExamine:
             "alerts",
             lambda p: p.topics["lustrum-alerts"].clear(),
             Level.FAIL,
-            "silence",
+            "without an error",
             "terraform",
         ),
         (
