@@ -91,16 +91,16 @@ def take_inventory(services: Services, run_id: str, execution: str, sweep: bool)
     found = look_around(services, run_id)
     problems = delete_left(services, found) if sweep else []
 
-    def edit(one: Run) -> int:
-        if one.teardown is None:
+    def edit(current: Run) -> int:
+        if current.teardown is None:
             return 0
-        one.teardown.inventories = one.teardown.inventories + 1 if found.is_empty else 0
-        one.teardown.lease_until = now + 1800
+        current.teardown.inventories = current.teardown.inventories + 1 if found.is_empty else 0
+        current.teardown.lease_until = now + 1800
         if found.is_empty:
-            end_usage(one, now)
+            end_usage(current, now)
         elif not found.instances and not found.unknown:
-            end_usage(one, now, "lustre")
-        return one.teardown.inventories
+            end_usage(current, now, "lustre")
+        return current.teardown.inventories
 
     times = services.ledger.change(run_id, edit)
     return {

@@ -99,8 +99,8 @@ def _act(services: Services, run: Run, incident: Incident) -> None:
         )
         open_ = incident.state == "open" and not is_over
 
-        def edit(one: Run) -> None:
-            one.full_since = (one.full_since or now) if open_ else None
+        def edit(current: Run) -> None:
+            current.full_since = (current.full_since or now) if open_ else None
 
         services.ledger.change(run.run_id, edit)
     if incident.state != "open":

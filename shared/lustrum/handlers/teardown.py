@@ -198,10 +198,10 @@ def _save_log(
     now = services.now()
     events = list(log_events(text))
 
-    def edit(one: Run) -> None:
-        one.log_uri = folder
+    def edit(current: Run) -> None:
+        current.log_uri = folder
         for event in events:
-            absorb(one, event, now)
+            absorb(current, event, now)
 
     services.ledger.change(run.run_id, edit)
 
@@ -254,8 +254,8 @@ def _newest_checkpoint(services: Services, run: Run) -> Checkpoint | None:
         return known.model_copy(update={"bytes": newest.bytes, "files": newest.files})
     found = Checkpoint(step=newest.step, bytes=newest.bytes, files=newest.files, at=services.now())
 
-    def edit(one: Run) -> None:
-        one.checkpoint = found
+    def edit(current: Run) -> None:
+        current.checkpoint = found
 
     services.ledger.change(run.run_id, edit)
     return found
@@ -342,10 +342,14 @@ def _file_system_is_gone(services: Services, run_id: str) -> bool:
 
 
 def _store(services: Services, run: Run, export: Export) -> None:
-    def edit(one: Run) -> None:
-        if one.export is not None and one.export.verified_at and one.export.step != export.step:
-            one.secured = one.export  # what is safe already is not forgotten for a new try
-        one.export = export.model_copy()
+    def edit(current: Run) -> None:
+        if (
+            current.export is not None
+            and current.export.verified_at
+            and current.export.step != export.step
+        ):
+            current.secured = current.export  # what is safe already is not forgotten for a new try
+        current.export = export.model_copy()
 
     services.ledger.change(run.run_id, edit)
 
