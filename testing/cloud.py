@@ -351,19 +351,27 @@ class FakeLustre(Lustre):
         self._cloud.call("lustre", "export")
         instance = self._find(zone, name)
         how = self._cloud.exports.pop(0) if self._cloud.exports else "ok"
-        step = int(folder.rsplit("step_", 1)[-1])
+        _, _, step = folder.rpartition("step_")
+        whole = folder.endswith("/checkpoints")
 
         def finish() -> None:
-            source = instance.files.checkpoints.get(step)
+            kept = instance.files.checkpoints
+            sources = (
+                {f"step_{number}/": found for number, found in kept.items()}
+                if whole
+                else {"": kept[int(step)]}
+                if step.isdigit() and int(step) in kept
+                else {}
+            )
             if how not in ("ok", "partial"):
                 operation.problem = how
-            elif source is None:
+            elif not sources:
                 operation.problem = f"no such folder {folder}"
-            else:
+            for prefix, source in sources.items() if not operation.problem else ():
                 paths = sorted(source.files)
                 for path in paths[1:] if how == "partial" else paths:
                     content = source.files[path]
-                    self._cloud.objects[uri + path] = (
+                    self._cloud.objects[uri + prefix + path] = (
                         content if isinstance(content, int) else content.encode()
                     )
 

@@ -7,10 +7,10 @@ import threading
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
-from lustrum.adapters.ledger import TRIES
+from lustrum.adapters.ledger import TRIES, Records, read_all
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
-from lustrum.core.record import Run
+from lustrum.core.record import Run, read_record
 
 T = TypeVar("T")
 
@@ -58,11 +58,14 @@ class MemoryLedger:
             Failure.INFRA_TRANSIENT, f"{run_id} has too many writers at once", retryable=True
         )
 
-    def unfinished(self) -> list[Run]:
-        return [run for run in self._all() if not run.is_over]
+    def unfinished(self) -> Records:
+        found = self._all()
+        return Records([run for run in found.runs if not run.is_over], found.unreadable)
 
-    def recent(self, limit: int) -> list[Run]:
-        return sorted(self._all(), key=lambda run: -run.created_at)[:limit]
+    def recent(self, limit: int) -> Records:
+        found = self._all()
+        newest = sorted(found.runs, key=lambda run: -run.created_at)[:limit]
+        return Records(newest, found.unreadable)
 
     def append_event(self, run_id: str, event_id: str, event: Mapping[str, Any]) -> bool:
         text = json.dumps(event)
@@ -126,10 +129,15 @@ class MemoryLedger:
         with self._lock:
             return list(self._records)
 
-    def _all(self) -> list[Run]:
+    def replace_text(self, run_id: str, text: str) -> None:
+        """Store a record as another release would have: for tests of old and broken records."""
+        with self._lock:
+            self._records[run_id] = (self._records[run_id][0] + 1, text)
+
+    def _all(self) -> Records:
         with self._lock:
             self._check()
-            return [Run.model_validate_json(text) for _, text in self._records.values()]
+            return read_all((run_id, text) for run_id, (_, text) in self._records.items())
 
     def _read(self, run_id: str) -> tuple[int, Run]:
         with self._lock:
@@ -137,7 +145,7 @@ class MemoryLedger:
             if run_id not in self._records:
                 raise NotFound(f"there is no run {run_id}")
             version, text = self._records[run_id]
-        return version, Run.model_validate_json(text)
+        return version, read_record(text)
 
     def _bump(self, run_id: str) -> None:
         version, text = self._records[run_id]

@@ -65,7 +65,10 @@ locals {
     }
     reap_runs = {
       memory = "1Gi" # closes a run itself when nothing else could
-      rights = concat(local.execute, local.look_around, local.sweep, local.relabel, ["monitoring.timeSeries.list"])
+      rights = concat(local.execute, local.look_around, local.sweep, local.relabel, local.transfer, [
+        "lustre.instances.exportData", # the checkpoints of a run whose record cannot be read
+        "monitoring.timeSeries.list",
+      ])
     }
   }
 

@@ -141,16 +141,16 @@ class TestRecords:
         dead.state = State.CLOSED
         ledger.create(alive)
         ledger.create(dead)
-        found = {item.run_id for item in ledger.unfinished()}
+        found = {item.run_id for item in ledger.unfinished().runs}
         assert alive.run_id in found and dead.run_id not in found
         ledger.change(alive.run_id, lambda one: setattr(one, "state", State.CLOSED))
-        assert alive.run_id not in {item.run_id for item in ledger.unfinished()}
+        assert alive.run_id not in {item.run_id for item in ledger.unfinished().runs}
 
     def test_recent_newest_first(self, ledger: Ledger) -> None:
         old, new = fresh(created_at=NOW + 10**6), fresh(created_at=NOW + 2 * 10**6)
         ledger.create(old)
         ledger.create(new)
-        found = [item.run_id for item in ledger.recent(2)]
+        found = [item.run_id for item in ledger.recent(2).runs]
         assert found[0] == new.run_id
         assert len(found) == 2
 

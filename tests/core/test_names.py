@@ -168,3 +168,12 @@ class TestLastTick:
                 names.last_tick("0 3 * * *", tz, at(moment))
             except ValueError:
                 continue
+
+
+class TestStageIds:
+    def test_stage_ids_one_for_each_try(self) -> None:
+        run = "rl-4f0c2a9d31"
+        assert names.stage_ids(run, 1, 1) == [f"{run}-stage-z1"]
+        assert names.stage_ids(run, 1, 3) == [
+            f"{run}-stage-z1", f"{run}-stage-z1-2", f"{run}-stage-z1-3",
+        ]  # fmt: skip

@@ -124,3 +124,19 @@ class TestEveryFunction:
         text = (ROOT / name / "main.py").read_text()
         assert len(text.splitlines()) < 80
         assert text.startswith(f'"""`{name}`')
+
+
+class TestFaultsOfOurs:
+    @pytest.mark.parametrize(
+        ("fault", "status"),
+        [(AssertionError("x"), 400), (TypeError("x"), 400), (OSError("x"), 503)],
+    )
+    def test_a_bug_is_not_tried_again(
+        self, fault: Exception, status: int, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        services = FakeServices()
+        services.memory.broken = fault
+        call = {**GOOD, "step": "claim"}
+        answer = post(client("advance_run", services, monkeypatch), json.dumps(call).encode())
+        assert answer.status_code == status
+        assert answer.get_json()["error"]["retryable"] is (status == 503)

@@ -167,14 +167,14 @@ class TestLife:
         assert run.zone_attempts == 1
         assert lives.exported(run)["total_steps"] == run.plan.max_num_steps
         lives.assert_nothing_is_left(run_id)
-        assert len(lives.services.ledger.recent(10)) == len(
+        assert len(lives.services.ledger.recent(10).runs) == len(
             {run_id, lives.killed, lives.cancelled}
         )
         assert len(lives.heard("run.closed", run_id)) == 1
         _assert_tokens_are_nowhere(lives, answer)
 
     def test_bad_request_is_answered_once_and_starts_nothing(self, lives: Lives) -> None:
-        before = len(lives.services.ledger.recent(50))
+        before = len(lives.services.ledger.recent(50).runs)
         lives.stack.publish(b'{"nodes": "eight"}')
         end = time.monotonic() + 30
         while time.monotonic() < end and not lives.heard("request.rejected", None):
@@ -183,7 +183,7 @@ class TestLife:
         assert answer["field"] == "nodes"
         dead = lives.stack.pubsub.pull("lustrum-dead-letters-pull")
         assert [data for data, _ in dead] == [b'{"nodes": "eight"}']
-        assert len(lives.services.ledger.recent(50)) == before
+        assert len(lives.services.ledger.recent(50).runs) == before
 
     def test_reaper_is_content_when_nothing_is_left(self, lives: Lives) -> None:
         lives.assert_nothing_is_left()
@@ -214,7 +214,7 @@ def _ray_answers(lives: Lives, run_id: str) -> str:
 def _assert_tokens_are_nowhere(lives: Lives, ray: str) -> None:
     stack = lives.stack
     texts = {"Ray's API": ray, "notifications": json.dumps(lives.notifications)}
-    for run in lives.services.ledger.recent(10):
+    for run in lives.services.ledger.recent(10).runs:
         texts[f"record {run.run_id}"] = run.model_dump_json()
         texts[f"events {run.run_id}"] = json.dumps(lives.services.ledger.events(run.run_id))
     workflows = lives.services.workflows

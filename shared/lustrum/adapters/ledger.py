@@ -10,15 +10,37 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, Protocol, TypeVar
 
-from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.errors import NotFound, ServiceError, UnreadableRecord
 from lustrum.core.failures import Failure
-from lustrum.core.record import KEPT_DAYS, TERMINAL, Run
+from lustrum.core.record import KEPT_DAYS, TERMINAL, Run, read_record
 
 T = TypeVar("T")
 TRIES = 12  # of one compare-and-set, a few milliseconds apart
+
+
+@dataclass
+class Records:
+    """Runs that were listed, and run id -> why of each record that could not be read: one bad
+    record hides no other run.
+    """
+
+    runs: list[Run] = field(default_factory=list)
+    unreadable: dict[str, str] = field(default_factory=dict)
+
+
+def read_all(stored: Iterable[tuple[str, str]]) -> Records:
+    """Read (run id, record as JSON text) pairs, in their order."""
+    found = Records()
+    for run_id, text in stored:
+        try:
+            found.runs.append(read_record(text))
+        except UnreadableRecord as error:
+            found.unreadable[run_id] = str(error)
+    return found
 
 
 class Ledger(Protocol):
@@ -35,11 +57,11 @@ class Ledger(Protocol):
         did.
         """
 
-    def unfinished(self) -> list[Run]:
-        """Return every run that is not over."""
+    def unfinished(self) -> Records:
+        """Return every run that is not over, and which records cannot be read."""
 
-    def recent(self, limit: int) -> list[Run]:
-        """Return the newest runs first."""
+    def recent(self, limit: int) -> Records:
+        """Return the newest runs first, and which records cannot be read."""
 
     def append_event(self, run_id: str, event_id: str, event: Mapping[str, Any]) -> bool:
         """Keep an event; False if one of that id was kept before."""
@@ -108,17 +130,17 @@ class FirestoreLedger:
             Failure.INFRA_TRANSIENT, f"{run_id} has too many writers at once", retryable=True
         )
 
-    def unfinished(self) -> list[Run]:
-        """Return every run that is not over."""
+    def unfinished(self) -> Records:
+        """Return every run that is not over, and which records cannot be read."""
         from google.cloud.firestore_v1.base_query import FieldFilter
 
         query = self._runs.where(filter=FieldFilter("over", "==", False))
-        return [_run(item) for item in query.stream()]
+        return read_all((item.id, item.to_dict()["record"]) for item in query.stream())
 
-    def recent(self, limit: int) -> list[Run]:
-        """Return the newest runs first."""
+    def recent(self, limit: int) -> Records:
+        """Return the newest runs first, and which records cannot be read."""
         query = self._runs.order_by("created_at", direction="DESCENDING").limit(limit)
-        return [_run(item) for item in query.stream()]
+        return read_all((item.id, item.to_dict()["record"]) for item in query.stream())
 
     def append_event(self, run_id: str, event_id: str, event: Mapping[str, Any]) -> bool:
         """Keep an event; False if one of that id was kept before."""
@@ -197,7 +219,7 @@ def _document(run: Run) -> dict[str, Any]:
 
 
 def _run(snapshot: Any) -> Run:
-    return Run.model_validate_json(snapshot.to_dict()["record"])
+    return read_record(snapshot.to_dict()["record"])
 
 
 def _safe(event_id: str) -> str:

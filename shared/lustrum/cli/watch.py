@@ -27,8 +27,10 @@ def list_runs(
 ) -> None:
     """List runs, newest first."""
     ledger = session_of(context).services.ledger
-    runs = translated(lambda: ledger.unfinished() if live else ledger.recent(limit))
-    runs = sorted(runs, key=lambda run: -run.created_at)[:limit]
+    found = translated(lambda: ledger.unfinished() if live else ledger.recent(limit))
+    runs = sorted(found.runs, key=lambda run: -run.created_at)[:limit]
+    for run_id, why in found.unreadable.items():
+        typer.echo(f"{run_id}: {why}", err=True)
     if as_json:
         for run in runs:
             typer.echo(run.model_dump_json())

@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 from lustrum.core import names
+from lustrum.core.errors import ServiceError
+from lustrum.core.failures import Failure
 from lustrum.core.plan import RunPlan
 from lustrum.core.record import Run
 from lustrum.core.settings import Settings, Slot
 
 
 def substitutions(run: Run, settings: Settings, action: str) -> dict[str, str]:
-    """Return the substitutions of a deploy or destroy build of the run's present zone attempt."""
+    """Return the substitutions of a deploy or destroy build of the run's present zone attempt.
+
+    Raises:
+        ServiceError: CONFIG, the run has no zone, or its slot is no longer configured.
+    """
     placement = run.placement
     if placement is None:
-        raise ValueError(f"{run.run_id} has no zone yet")
+        raise ServiceError(Failure.CONFIG, f"{run.run_id} has no zone yet")
     slot = next((slot for slot in settings.slots if slot.name == placement.slot), None)
     if slot is None:
-        raise ValueError(f"slot {placement.slot} is not in LUSTRUM_SLOTS any more")
+        raise ServiceError(
+            Failure.CONFIG, f"slot {placement.slot} is not in LUSTRUM_SLOTS any more"
+        )
     return {
         "_ACTION": action,
         "_ZONE_ATTEMPT": str(placement.zone_attempt),

@@ -52,6 +52,13 @@ class NotFound(ServiceError):
         super().__init__(Failure.UNKNOWN, message, status=404)
 
 
+class UnreadableRecord(ServiceError):
+    """A stored record that this release cannot read. Trying again does not help."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(Failure.CONFIG, f"the stored record cannot be read: {message}")
+
+
 def from_status(service: str, status: int, text: str) -> ServiceError:
     """Return the error of an HTTP answer that is not a success.
 

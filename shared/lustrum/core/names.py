@@ -97,6 +97,14 @@ def stage_id(run: str, zone_attempt: int) -> str:
     return f"{run}-stage-z{zone_attempt}"
 
 
+def stage_ids(run: str, zone_attempt: int, tries: int) -> list[str]:
+    """Return the ids of the staging jobs of one zone attempt: the first, then one for each try
+    after a failed one.
+    """
+    first = stage_id(run, zone_attempt)
+    return [first, *(f"{first}-{number}" for number in range(2, tries + 1))]
+
+
 def list_id(run: str, number: str) -> str:
     """Return the Ray submission id of one listing of the checkpoints."""
     return f"{run}-list-{number}"

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, ValidationError
 
 from lustrum.core.cost import Usage
+from lustrum.core.errors import UnreadableRecord
 from lustrum.core.failures import Failure
 from lustrum.core.plan import RunPlan
 from lustrum.core.request import StartRequest
 
 KEPT_DAYS = 31  # Pub/Sub keeps a message at most 31 days: a late redelivery still finds its run
 HISTORY = 200  # entries kept
+SCHEMA_VERSION = 1  # of the record; raise it when a stored field changes its meaning
 
 
 class State(StrEnum):
@@ -181,6 +183,7 @@ class Teardown(BaseModel):
 class Run(BaseModel):
     """The record of one run. Times in epoch seconds."""
 
+    schema_version: int = Field(default=SCHEMA_VERSION, ge=1, le=SCHEMA_VERSION)
     run_id: str
     lustrum_version: str = ""  # that made the record; empty: before records named it
     key: str
@@ -239,6 +242,30 @@ class Run(BaseModel):
     def times(self, failure: Failure) -> int:
         """Return how often a failure class happened in this run."""
         return sum(mishap.failure == failure for mishap in self.mishaps)
+
+
+def read_record(text: str) -> Run:
+    """Read a stored record, also one that an earlier release wrote.
+
+    Every field added since has a default; ``tests/records`` holds one record of each release.
+
+    Raises:
+        UnreadableRecord: naming the run, the field and what is wrong with it.
+    """
+    try:
+        return Run.model_validate_json(text)
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        field = ".".join(str(part) for part in first["loc"]) or "record"
+        raise UnreadableRecord(
+            f"{field}: {first['msg']}; this release reads schema_version up to {SCHEMA_VERSION}"
+        ) from None
+
+
+def staging_tries(run: Run) -> int:
+    """Return how often staging was begun in the present zone: once, and once for each failure."""
+    since = run.placement.since if run.placement is not None else 0.0
+    return 1 + sum(mishap.state is State.STAGING and mishap.at >= since for mishap in run.mishaps)
 
 
 def check_live(run: Run, execution: str | None, now: float) -> None:

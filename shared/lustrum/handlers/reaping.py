@@ -1,7 +1,9 @@
 """`reap_runs`: look at the cloud first, end what outlived its run. Needs no living workflow.
 
 Ladder: start the teardown workflow; past the hard deadline and `PATIENCE` delete cluster and
-instance itself. What Lustrum does not own is reported and never deleted. It fails loudly.
+instance itself. A run without a readable record is ended by its labels: from its expiry on the
+GPU pool is deleted and its checkpoints are exported, then cluster and instance are deleted.
+What Lustrum does not own is reported and never deleted. It fails loudly.
 """
 
 from __future__ import annotations
@@ -10,14 +12,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from lustrum.core import names
-from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.errors import NotFound, ServiceError, UnreadableRecord
 from lustrum.core.failures import Failure
 from lustrum.core.names import LABEL_EXPIRES, LABEL_OWNER, LABEL_RUN
 from lustrum.core.record import Run, State, conclude, shorten
 from lustrum.handlers.closing import close
-from lustrum.handlers.inventory import delete_left, look_around, seen
+from lustrum.handlers.inventory import Inventory, delete_left, look_around, seen
 from lustrum.handlers.once import once
-from lustrum.handlers.start import relabel
+from lustrum.handlers.start import relabel, store_expiry
 from lustrum.wiring.services import Services
 
 PATIENCE = 1800.0  # seconds after the hard deadline before the reaper deletes by itself
@@ -122,7 +124,9 @@ def _look(services: Services, problems: list[str]) -> tuple[dict[str, Sighting],
 
 def _runs(services: Services, problems: list[str]) -> dict[str, Run]:
     try:
-        return {run.run_id: run for run in services.ledger.unfinished()}
+        found = services.ledger.unfinished()
+        problems += [f"{run_id}: {why}" for run_id, why in found.unreadable.items()]
+        return {run.run_id: run for run in found.runs}
     except Exception as error:  # an unreadable ledger leaves the labels: they carry the expiry
         problems.append(f"the ledger could not be read: {shorten(str(error), 200)}")
         return {}
@@ -187,36 +191,108 @@ def _delete_itself(services: Services, run: Run, now: float) -> list[str]:
 def _reap_unrecorded(
     services: Services, run_id: str, sighting: Sighting | None, now: float
 ) -> list[str]:
-    """A run that the ledger does not list as alive: closed, forgotten, or the ledger cannot be
-    read.
-    """
+    """A run that the ledger does not list as alive: closed, forgotten, or not readable."""
     if sighting is None:
         return []
-    expires = sighting.expires
     try:
-        known: Run | None = services.ledger.load(run_id)
+        known = services.ledger.load(run_id)
     except NotFound:
-        known = None
-    except Exception:
-        if expires is None or now < expires + PATIENCE:
+        return _end_by_labels(services, run_id, sighting, now, "is in no record")
+    except UnreadableRecord as error:
+        if not _has_workflow(services, run_id):  # nothing else can bring it to its end
+            sighting.expires = min(sighting.expires or now, now)
+            store_expiry(services, run_id, sighting.expires)
+        return _end_by_labels(services, run_id, sighting, now, str(error))
+    except Exception as error:
+        if sighting.expires is None or now < sighting.expires:
             return []  # unreadable, and its label says it may live
-        known = None
-    if known is not None and not known.is_over:
+        return _end_by_labels(services, run_id, sighting, now, shorten(str(error), 200))
+    if not known.is_over:
         return _reap_one(services, run_id, known, sighting)  # only the list could not be read
-    if known is None and expires is not None and now < expires + PATIENCE:
+    found = look_around(services, run_id)
+    raise _still_there("closed", found, delete_left(services, found))
+
+
+def _end_by_labels(
+    services: Services, run_id: str, sighting: Sighting, now: float, why: str
+) -> list[str]:
+    """End a run whose record says nothing, by its labels alone: from its expiry on the
+    accelerators go and all its checkpoints are exported; the last rung deletes the rest.
+
+    Raises:
+        ServiceError: always: a person must know of such a run.
+    """
+    expires = sighting.expires
+    if expires is not None and now < expires:
         raise ServiceError(
-            Failure.DEADLINE, f"is in no record; kept until its expiry: {sighting.things}"
+            Failure.DEADLINE, f"{why}; kept until its expiry: {', '.join(sighting.things)}"
         )
     found = look_around(services, run_id)
-    if known is None:  # a name alone makes nothing ours
-        found.clusters = [one for one in found.clusters if _is_ours(one.labels)]
-        found.instances = [one for one in found.instances if _is_ours(one.labels)]
-    problems = delete_left(services, found)
-    what = "closed" if known is not None else "unknown to the ledger"
+    # A name alone makes nothing ours.
+    found.clusters = [one for one in found.clusters if _is_ours(one.labels)]
+    found.instances = [one for one in found.instances if _is_ours(one.labels)]
+    if expires is None or now >= expires + 2 * PATIENCE:
+        raise _still_there(why, found, delete_left(services, found))
+    problems = _release(services, found)
+    copying = _export_all(services, run_id, found, problems)
+    if now >= expires + PATIENCE and not copying:
+        raise _still_there(why, found, [*problems, *delete_left(services, found)])
     raise ServiceError(
         Failure.DEADLINE,
-        f"{what}, yet there: {', '.join(found.left) or 'nothing now'}; "
+        f"{why}; its checkpoints are copied to {_rescue_folder(services, run_id)}, its cluster "
+        "and instance are deleted later" + "".join(f"; {one}" for one in problems),
+    )
+
+
+def _still_there(why: str, found: Inventory, problems: list[str]) -> ServiceError:
+    return ServiceError(
+        Failure.DEADLINE,
+        f"{why}, yet there: {', '.join(found.left) or 'nothing now'}; "
         "clusters and instances are being deleted" + "".join(f"; {one}" for one in problems),
+    )
+
+
+def _release(services: Services, found: Inventory) -> list[str]:
+    """Delete the accelerators, which cost most; return what went wrong."""
+    problems = []
+    for cluster in found.clusters:
+        if names.GPU_POOL in cluster.pools:
+            try:
+                services.gke.delete_pool(cluster, names.GPU_POOL)
+            except ServiceError as error:
+                problems.append(f"GPU pool of {cluster.name}: {shorten(str(error), 200)}")
+    return problems
+
+
+def _export_all(services: Services, run_id: str, found: Inventory, problems: list[str]) -> bool:
+    """Copy the run's whole checkpoint folder to the bucket; say whether that still goes on.
+
+    Each call begins a copy, or finds the one under way; a repeated copy skips what is there.
+    """
+    copying = False
+    for instance in found.instances:
+        try:
+            operation = services.lustre.export(
+                instance.zone,
+                instance.name,
+                f"/runs/{run_id}/checkpoints",
+                _rescue_folder(services, run_id),
+            )
+            copying = copying or not services.lustre.transfer(operation).done
+        except ServiceError as error:
+            problems.append(f"export of {instance.name}: {shorten(str(error), 200)}")
+    return copying
+
+
+def _rescue_folder(services: Services, run_id: str) -> str:
+    return f"gs://{services.settings.export_bucket}/rescued/{run_id}/"
+
+
+def _has_workflow(services: Services, run_id: str) -> bool:
+    settings = services.settings
+    return any(
+        services.workflows.live(workflow, run_id)
+        for workflow in (settings.life_workflow, settings.teardown_workflow)
     )
 
 

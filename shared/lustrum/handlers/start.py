@@ -168,12 +168,17 @@ def extend(services: Services, request: ExtendRequest, event_id: str) -> Answer:
 
 def relabel(services: Services, run: Run) -> None:
     """Bring a run's expiry onto its cluster and instance; the reaper repeats what fails here."""
+    store_expiry(services, run.run_id, run.hard_deadline_at)
+
+
+def store_expiry(services: Services, run_id: str, expires: float) -> None:
+    """Label a run's cluster and instance with an expiry in epoch seconds."""
     for cluster in services.gke.list().items:
-        if cluster.name == run.run_id:
-            services.gke.relabel(cluster, run.hard_deadline_at)
+        if cluster.name == run_id:
+            services.gke.relabel(cluster, expires)
     for instance in services.lustre.list().items:
-        if instance.name == run.run_id:
-            services.lustre.relabel(instance.zone, instance.name, run.hard_deadline_at)
+        if instance.name == run_id:
+            services.lustre.relabel(instance.zone, instance.name, expires)
 
 
 def reject(
@@ -224,7 +229,7 @@ def _new_run(
         history=[Moment(state=State.REQUESTED, at=now)],
     )
     if run.schedule and request.overlap == "skip":
-        alive = [one for one in services.ledger.unfinished() if one.schedule == run.schedule]
+        alive = [one for one in services.ledger.unfinished().runs if one.schedule == run.schedule]
         if alive:
             run.state, run.closed_at = State.REJECTED, now
             run.reason = f"{alive[0].run_id} of this schedule is still {alive[0].state}"

@@ -22,6 +22,7 @@ from lustrum.core.record import (
     check_owned,
     end_usage,
     shorten,
+    staging_tries,
 )
 from lustrum.wiring.services import Services
 
@@ -154,7 +155,7 @@ def _cancel_builds(services: Services, run: Run, problems: list[str]) -> list[st
 
 def _stop_jobs(services: Services, ray: RayJobs, run: Run, problems: list[str]) -> bool:
     stopped = True
-    for identity in _jobs_of(run):
+    for identity in jobs_of(run):
         try:
             job = ray.get(identity)
         except NotFound:
@@ -168,10 +169,11 @@ def _stop_jobs(services: Services, ray: RayJobs, run: Run, problems: list[str]) 
     return stopped
 
 
-def _jobs_of(run: Run) -> list[str]:
+def jobs_of(run: Run) -> list[str]:
+    """Return the ids of every job of a run in its present zone: attempts and stagings."""
     found = [names.submission_id(run.run_id, number) for number in range(1, run.attempt + 1)]
     if run.placement is not None:
-        found.append(names.stage_id(run.run_id, run.placement.zone_attempt))
+        found += names.stage_ids(run.run_id, run.placement.zone_attempt, staging_tries(run))
     return found
 
 

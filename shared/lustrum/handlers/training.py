@@ -10,7 +10,7 @@ from lustrum.core.events import JobEvent
 from lustrum.core.failures import Failure, classify_text, named
 from lustrum.core.progress import absorb, log_events
 from lustrum.core.readiness import lost_nodes, worker_was_replaced
-from lustrum.core.record import Job, Run, State, add_mishap, check_live, conclude, shorten
+from lustrum.core.record import Job, Run, add_mishap, check_live, conclude, shorten, staging_tries
 from lustrum.core.verdict import Action, Seen, Verdict, crashes_after, judge
 from lustrum.wiring.services import Services
 
@@ -67,19 +67,15 @@ def _stage_identity(ray: RayJobs, run: Run) -> str:
     time the run decided to try again. What still runs is never doubled.
     """
     assert run.placement is not None
-    since = run.placement.since
-    retries = sum(one.state is State.STAGING and one.at >= since for one in run.mishaps)
-    first = names.stage_id(run.run_id, run.placement.zone_attempt)
-    identity = first
-    for number in range(1, retries + 1):
+    *earlier, last = names.stage_ids(run.run_id, run.placement.zone_attempt, staging_tries(run))
+    for identity in earlier:
         try:
             job = ray.get(identity)
         except NotFound:
-            break
+            return identity
         if not job.is_over or job.status == "SUCCEEDED":
-            break
-        identity = f"{first}-{number + 1}"
-    return identity
+            return identity
+    return last
 
 
 def submit_ray_job(services: Services, run_id: str, execution: str | None) -> Answer:

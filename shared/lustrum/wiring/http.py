@@ -48,9 +48,7 @@ def answer_call(
         reply, status = _problem(error)
     except Exception as error:  # nothing else may leave as HTML
         logging.getLogger("lustrum").exception("%s failed", function)
-        reply, status = _problem(
-            ServiceError(Failure.UNKNOWN, f"{type(error).__name__}: {error}", retryable=True)
-        )
+        reply, status = _problem(_unexpected(error))
     log(function, run_id, status, reply)
     return json.dumps(reply), status, _HEADERS
 
@@ -69,9 +67,8 @@ def answer_push(
         status = 503
     except Exception as error:
         logging.getLogger("lustrum").exception("%s failed", function)
-        reply, status = _problem(
-            ServiceError(Failure.UNKNOWN, f"{type(error).__name__}: {error}", retryable=True)
-        )
+        reply, status = _problem(_unexpected(error))
+        status = 503
     log(function, str(reply.get("run_id") or ""), status, reply)
     return json.dumps(reply), status, _HEADERS
 
@@ -113,6 +110,15 @@ def log(function: str, run_id: str, status: int, reply: Mapping[str, Any]) -> No
         "status": status,
     }
     print(json.dumps(line), file=sys.stdout, flush=True)
+
+
+# Faults of ours: the same call fails again, so asking again only keeps the accelerators waiting.
+_OURS = (AssertionError, TypeError, AttributeError, NameError)
+
+
+def _unexpected(error: Exception) -> ServiceError:
+    retryable = not isinstance(error, _OURS)
+    return ServiceError(Failure.UNKNOWN, f"{type(error).__name__}: {error}", retryable=retryable)
 
 
 def _problem(error: ServiceError) -> tuple[dict[str, Any], int]:

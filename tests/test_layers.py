@@ -1,0 +1,68 @@
+"""`make check` refuses what would wear the house down: each contract is broken once."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("shared/lustrum", "infra", "testing", "bench")
+ENGINE = "infra/workflow_engine/src"
+BROKEN = {
+    "a module in no layer": ("shared/lustrum/fresh.py", "", "lustrum"),
+    "the engine imports lustrum": (
+        f"{ENGINE}/workflows_engine/fresh.py", "import lustrum.core.record\n", "workflow engine",
+    ),
+    "the core imports httpx": ("shared/lustrum/core/fresh.py", "import httpx\n", "pure"),
+    "the core imports an adapter": (
+        "shared/lustrum/core/fresh.py", "import lustrum.adapters.gke\n", "layers",
+    ),
+    "a harness imports a test": ("testing/fresh.py", "import tests.conftest\n", "no test"),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A copy of the sources and of the contracts."""
+    copy = tmp_path_factory.mktemp("tree")
+    for name in PACKAGES:
+        shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__"))
+    (copy / "tests").mkdir()
+    for name in ("__init__.py", "conftest.py"):
+        (copy / "tests" / name).write_text("")
+    shutil.copy(ROOT / "pyproject.toml", copy)
+    return copy
+
+
+def lint(tree: Path) -> subprocess.CompletedProcess[str]:
+    """Run lint-imports in a tree as `make check` does."""
+    path = ":".join(str(tree / folder) for folder in ("shared", ENGINE, "."))
+    return subprocess.run(
+        [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"],
+        cwd=tree, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,
+        timeout=240, check=False,
+    )  # fmt: skip
+
+
+class TestLayers:
+    def test_the_tree_keeps_its_contracts(self, tree: Path) -> None:
+        done = lint(tree)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    @pytest.mark.parametrize("what", BROKEN)
+    def test_a_broken_contract_fails(self, tree: Path, what: str) -> None:
+        path, text, contract = BROKEN[what]
+        fresh = tree / path
+        fresh.write_text(text)
+        try:
+            done = lint(tree)
+        finally:
+            fresh.unlink()
+        assert done.returncode != 0
+        assert "fresh" in done.stdout + done.stderr
+        assert contract in done.stdout + done.stderr
