@@ -73,6 +73,7 @@ class Stack:
         self.project = project
         self.children = Children(root / "logs")
         self.endpoints: dict[str, str] = {}
+        self._node_account = f"nodes@{project}.iam.gserviceaccount.com"
         self._secrets = secrets or {}
         self._own = own
 
@@ -98,6 +99,7 @@ class Stack:
         self._spawn(
             "cloud", "infra.local.cloud", "--root", str(self.root / "cloud"),
             "--project", self.project, "--endpoints", str(cloud_file), "--workdir", str(ROOT),
+            "--acts-as", self._node_account,
             *self._own_options(pubsub),
             *(part for bucket in BUCKETS for part in ("--bucket", f"{self.project}-{bucket}")),
         )  # fmt: skip
@@ -180,7 +182,7 @@ class Stack:
             "LUSTRUM_REPORT_BUCKET": f"{self.project}-reports",
             "LUSTRUM_BUILD_TRIGGER": self.trigger,
             "LUSTRUM_SLOTS": json.dumps([_slot(number) for number in range(1, SLOTS + 1)]),
-            "LUSTRUM_NODE_ACCOUNT": f"nodes@{self.project}.iam.gserviceaccount.com",
+            "LUSTRUM_NODE_ACCOUNT": self._node_account,
             "LUSTRUM_SCRIPTS": f"gs://{self.project}-state/scripts/local.zip",
             "LUSTRUM_GCLUSTER_SHA256": "0" * 64,  # the stand-in is on the PATH: no download
             "LUSTRUM_ENDPOINTS": json.dumps(self.endpoints),

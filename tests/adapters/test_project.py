@@ -169,6 +169,12 @@ class TestProject:
         assert found.invoker_bindings("us-east1", "start-run") == {("r", "m")}
         assert {call[0] for call in asked.calls} == {"GET"}
 
+    def test_bindings_of_an_account_are_asked_by_post(self) -> None:
+        policy = {"bindings": [{"role": "r", "members": ["m"]}]}
+        found, asked = project({"/serviceAccounts/a@p.example:getIamPolicy": policy})
+        assert found.account_bindings("a@p.example") == {("r", "m")}
+        assert asked.calls[0][0] == "POST"
+
     def test_peerings_of_a_network(self) -> None:
         found, _ = project(
             {"/global/networks/lustrum": {"peerings": [{"name": "x", "state": "ACTIVE"}]}}

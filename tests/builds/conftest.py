@@ -131,7 +131,10 @@ def builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Builds]:
     """A fresh cloud and runner."""
     monkeypatch.setenv("LUSTRUM_ENDPOINTS", "{}")
     quick = Timings(cluster_create=0.1, cluster_delete=0.05, lustre_create=0.1, lustre_delete=0.05)
-    with Cloud(tmp_path / "cloud", PROJECT, timings=quick, buckets=(BUCKET,)) as cloud:
+    with Cloud(
+        tmp_path / "cloud", PROJECT, timings=quick, buckets=(BUCKET,),
+        acts_as=(FIXED["LUSTRUM_NODE_ACCOUNT"],),
+    ) as cloud:  # fmt: skip
         found = Builds(tmp_path, cloud)
         try:
             yield found

@@ -65,6 +65,8 @@ TEXTS = [
     ("Error 403: Cloud Build API has not been used in project 1 before", "CONFIG"),
     ("Request cancelled. The plugin crashed! panic: runtime error", "BUILD_ERROR"),
     ("Unsupported Terraform Core version", "BUILD_ERROR"),
+    ("the cluster module cannot be patched: the bootstrap pool's node_config occurs 0 times",
+     "BUILD_ERROR"),
     ("sha256sum: WARNING: 1 computed checksum did NOT match", "BUILD_ERROR"),
     ("The unexpected happened", "UNKNOWN"),
 ]  # fmt: skip

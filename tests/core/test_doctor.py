@@ -41,6 +41,7 @@ class Ready:
             "N2D_CPUS": Quota(24, 8),
             "SSD_TOTAL_GB": Quota(500),
             "IN_USE_ADDRESSES": Quota(8),
+            "HDB_TOTAL_GB": Quota(500),
         }
         self.lustre = [
             ServiceQuota(
@@ -72,6 +73,12 @@ class Ready:
         self.invokers = {
             name.replace("_", "-"): {("roles/run.invoker", email(a)) for a in accounts}
             for name, accounts in INVOKERS.items()
+        }
+        self.accounts: dict[str, Bindings] = {
+            "node": {("roles/iam.serviceAccountUser", email("build"))},
+            "build": {
+                ("roles/iam.serviceAccountUser", email(name)) for name in ("rl-run", "teardown")
+            },
         }
         self.secrets = {"lustrum-hf-token": "ENABLED", "lustrum-wandb-api-key": "ENABLED"}
         self.publish = True
@@ -113,6 +120,9 @@ class Ready:
     def bucket_bindings(self, bucket: str) -> Bindings:
         self.asked_bucket = bucket
         return self.bucket
+
+    def account_bindings(self, email: str) -> Bindings:
+        return self.accounts[email.split("@")[0].removeprefix("lustrum-")]
 
     def topic_bindings(self, topic: str) -> Bindings:
         return self.topics[topic]
@@ -441,3 +451,33 @@ class TestRun:
         text, console = self.screen()
         run(options(ready), console)
         assert "[red]FAILED[/]" in text.getvalue()
+
+
+class TestNodes:
+    def test_boot_disks_of_all_nodes_must_fit(self, ready: Ready) -> None:
+        ready.compute["HDB_TOTAL_GB"] = Quota(500)
+        (found,) = bad(ready, nodes=9)[-1:]
+        assert (found.check, found.level) == ("HDB_TOTAL_GB us-east1", Level.FAIL)
+        assert "540 needed for the nodes' boot disks" in found.line
+        assert "HDB_TOTAL_GB = 540 in us-east1" in found.fix
+
+    @pytest.mark.parametrize("metric", ["HDB_TOTAL_IOPS", "HDB_TOTAL_THROUGHPUT"])
+    def test_speed_of_boot_disks_is_a_note(self, ready: Ready, metric: str) -> None:
+        ready.compute[metric] = Quota(1_000)
+        (found,) = bad(ready)
+        assert (found.check, found.level) == (f"{metric} us-east1", Level.NOTE)
+        ready.compute[metric] = Quota(100_000)
+        assert not bad(ready)
+
+    @pytest.mark.parametrize(
+        ("account", "actor"), [("node", "build"), ("build", "rl-run"), ("build", "teardown")]
+    )
+    def test_who_may_not_act_as_an_account_is_named(
+        self, ready: Ready, account: str, actor: str
+    ) -> None:
+        ready.accounts[account].discard(("roles/iam.serviceAccountUser", email(actor)))
+        (found,) = bad(ready)
+        assert found.check == f"account {actor}"
+        assert f"may not act as lustrum-{account}" in found.line
+        assert "add-iam-policy-binding" in found.fix
+        assert email(actor) in found.fix

@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 
 from lustrum.doctor.expected_setup import (
+    ACTS_AS,
     INVOKERS,
     NETWORK,
+    NODE_QUOTAS,
     REGION_QUOTAS,
     ROLES,
     SECRETS,
@@ -53,6 +55,25 @@ class TestTables:
         family, cpus = machine.groups()
         assert REGION_QUOTAS[f"{family.upper()}_CPUS"][0] == int(cpus)
         assert REGION_QUOTAS["SSD_TOTAL_GB"][0] >= int(disk.group(1))
+
+    def test_quotas_follow_the_blueprints_boot_disks(self) -> None:
+        blueprint = (ROOT / "infra" / "blueprint" / "rl-a4.yaml").read_text()
+        disk = re.search(r"^      disk_size_gb: (\d+)", blueprint, re.MULTILINE)
+        assert disk is not None
+        assert NODE_QUOTAS["HDB_TOTAL_GB"][0] == int(disk.group(1))
+        assert 8 * int(disk.group(1)) <= 500, "8 nodes must fit into an ordinary project's quota"
+
+    def test_who_acts_as_whom(self) -> None:
+        made: dict[str, set[str]] = {}
+        for grant in resources()["google_service_account_iam_member"].values():
+            if "roles/iam.serviceAccountUser" not in grant["role"]:
+                continue
+            target = re.search(r'account\["([\w-]+)"\]', grant["service_account_id"])
+            assert target is not None
+            own = re.search(r'account\["([\w-]+)"\]', grant["member"])
+            actors = [own.group(1)] if own else _accounts(grant)
+            made.setdefault(target.group(1), set()).update(actors)
+        assert {name: set(actors) for name, actors in ACTS_AS.items()} == made
 
     def test_kubernetes_role_is_bound_to_every_account_that_may_connect(self) -> None:
         """The blueprint's Role names the accounts; a function without either cannot work."""

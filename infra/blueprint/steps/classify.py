@@ -124,6 +124,7 @@ TABLE: tuple[tuple[str, tuple[str, ...]], ...] = (
         "BUILD_ERROR",
         (
             r"(?i:checksum)",
+            r"the cluster module cannot be patched",
             r"(?i:unsupported terraform core version)",
             r"(?i:command not found)",
             r"(?i:is missing\. download is explicitly disabled)",

@@ -23,6 +23,7 @@ python3 "$HERE/settings.py" deployment > deployment.yaml
 gcluster create lustrum/rl-a4.yaml --deployment-file deployment.yaml --out . --no-color \
   --skip-validators test_gcsfuse_iam_role_exists 2>&1 | tee create.log
 [[ ${PIPESTATUS[0]} == 0 ]] || fail_from create.log
+python3 "$HERE/bootstrap_pool.py" "$LUSTRUM_RUN_ID" > patch.log || fail_from patch.log
 
 # The folder is saved before anything exists, with the lock file of its providers: what destroys is then
 # what deployed. Providers themselves are fetched again.

@@ -59,7 +59,8 @@ get_folder() {
   # the cloud about a machine type that the zone may not have.
   GHPC_MOCK_MACHINE_CONFIG='{"gpus":{"a4-highgpu-8g":{"count":8,"type":"nvidia-b200"}},"tpus":{},"cpus":{}}' \
     gcluster create lustrum/rl-a4.yaml --deployment-file deployment.yaml --out . --no-color \
-    --validation-level IGNORE
+    --validation-level IGNORE &&
+    python3 "$HERE/bootstrap_pool.py" "$LUSTRUM_RUN_ID"
 }
 
 by_terraform() {

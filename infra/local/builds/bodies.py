@@ -53,6 +53,9 @@ def _cluster(expanded: dict[str, Any]) -> dict[str, Any]:
             },
             "releaseChannel": {"channel": its["release_channel"]},
             "workloadIdentityConfig": {"workloadPool": f"{known['project_id']}.svc.id.goog"},
+            # The pool that every cluster begins with and Terraform removes: its account alone
+            # counts here, the stand-in makes no node of it.
+            "nodeConfig": {"serviceAccount": expanded["bootstrap_account"]},
             "nodePools": [
                 {
                     "name": its["system_node_pool_name"],

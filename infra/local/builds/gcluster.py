@@ -10,15 +10,20 @@ destroy knows only what the state knows. ``LUSTRUM_FAULTS`` names a JSON file of
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from infra.local.builds.blueprint import Invalid, expand
+from infra.local.builds.blueprint import Invalid, expand, module
 from infra.local.builds.deployment import Broken, Faults, deploy, destroy
 from infra.local.builds.gcloud import split
 
 ARTIFACT = ".ghpc/artifacts/expanded_blueprint.yaml"
+MODULE = "_modules/embedded/modules/scheduler/gke-cluster/main.tf"
+_BOOTSTRAP = re.compile(
+    r'^resource "google_container_cluster".*?^  node_config \{\n(?P<body>.*?)^  \}', re.M | re.S
+)
 
 
 def _create(places: list[str], flags: dict[str, str]) -> int:
@@ -32,6 +37,8 @@ def _create(places: list[str], flags: dict[str, str]) -> int:
     # JSON is YAML; the real one writes the same tree in block style.
     (root / ARTIFACT).write_text(json.dumps(expanded, indent=2))
     (root / "primary" / "main.tf").write_text("# the stand-in reads the expanded blueprint\n")
+    (root / MODULE).parent.mkdir(parents=True)
+    (root / MODULE).write_text((Path(__file__).parent / "cluster_module.tf").read_text())
     print(f'Creating deployment folder "{root}" ...')
     return 0
 
@@ -40,7 +47,18 @@ def _read(places: list[str]) -> dict[str, object]:
     artifact = Path(places[0]) / ARTIFACT
     if not artifact.is_file():
         raise Invalid(f"artifacts path {artifact.parent} is not a directory")
-    return dict(json.loads(artifact.read_text()))
+    found = dict(json.loads(artifact.read_text()))
+    return {**found, "bootstrap_account": _bootstrap_account(Path(places[0]) / MODULE, found)}
+
+
+def _bootstrap_account(module_file: Path, expanded: dict[str, object]) -> str:
+    """Return the account that the module's text gives the pool every cluster begins with."""
+    block = _BOOTSTRAP.search(module_file.read_text())
+    if block is None:
+        raise Invalid(f"{module_file} has no node_config in its cluster")
+    if not re.search(r"^    service_account = var\.service_account_email$", block["body"], re.M):
+        return ""
+    return str(module(expanded, "modules/scheduler/gke-cluster")["service_account_email"])
 
 
 def _deploy(places: list[str], flags: dict[str, str]) -> int:

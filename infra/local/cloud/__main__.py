@@ -24,6 +24,9 @@ def main() -> None:
         "--lustre", type=Path, help="folder that is the file system of any instance; kept"
     )
     parser.add_argument("--pubsub", default="", help="base URL that publishes are passed on to")
+    parser.add_argument(
+        "--acts-as", action="append", default=[], help="an account that node pools may name"
+    )
     parser.add_argument("--endpoints", type=Path, help="file for the endpoints, as JSON")
     options = parser.parse_args()
     ended = threading.Event()
@@ -37,6 +40,7 @@ def main() -> None:
         host=options.host,
         lustre=options.lustre,
         pubsub=options.pubsub,
+        acts_as=tuple(options.acts_as),
     ) as cloud:
         if options.endpoints:
             write_endpoints(cloud, options.endpoints)

@@ -14,7 +14,14 @@ from typing import Any
 
 from google.cloud import container_v1 as api
 
-from infra.local.cloud.gke_messages import code_of, fingerprint, matched, target_of
+from infra.local.cloud.gke_messages import (
+    accounts_of,
+    check_accounts,
+    code_of,
+    fingerprint,
+    matched,
+    target_of,
+)
 from infra.local.cloud.state import Problem, State, now, unique
 
 VERSION = "1.35.4-gke.1042000"
@@ -133,6 +140,7 @@ class Gke:
             cluster.node_pools.append(
                 api.NodePool(name="default-pool", initial_node_count=size, config={})
             )
+        check_accounts(self._state, accounts_of(cluster))
         names = [pool.name for pool in cluster.node_pools]
         if len(set(names)) != len(names):
             raise Problem("INVALID_ARGUMENT", f"node pool names are not unique: {names}")
@@ -215,6 +223,7 @@ class Gke:
             raise Problem("ALREADY_EXISTS", f"Already exists: {request.parent}/nodePools/"
                           f"{pool.name}.")  # fmt: skip
         self._check_free(found, pool.name)
+        check_accounts(self._state, [pool.config.service_account])
         self._fill(pool, found.message)
         found.message.node_pools.append(pool)
 

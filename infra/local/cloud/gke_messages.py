@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from google.protobuf import json_format
 
-from infra.local.cloud.state import Problem
+from infra.local.cloud.state import Problem, State
 
 
 def to_json(message: Any) -> dict[str, Any]:
@@ -52,3 +53,33 @@ def code_of(status: int) -> str:
     return {400: "FAILED_PRECONDITION", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
             409: "ABORTED", 429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE",
             504: "DEADLINE_EXCEEDED"}.get(status, "INTERNAL")  # fmt: skip
+
+
+def accounts_of(cluster: Any) -> list[str]:
+    """Return the service account of each node pool of a cluster that is to be made, "" for none.
+
+    A cluster that names no pool, or a configuration of nodes of its own, begins with one more.
+    """
+    accounts = [pool.config.service_account for pool in cluster.node_pools]
+    return (
+        [*accounts, cluster.node_config.service_account] if "node_config" in cluster else accounts
+    )
+
+
+def check_accounts(state: State, accounts: Iterable[str]) -> None:
+    """Refuse node pools as an account that the caller may not act as (iam.serviceAccounts.actAs).
+
+    A pool that names none runs as the project's default Compute Engine account; so says GKE then,
+    in these words.
+
+    Raises:
+        Problem: PERMISSION_DENIED.
+    """
+    for account in accounts:
+        if state.acts_as is not None and account not in state.acts_as:
+            raise Problem(
+                "PERMISSION_DENIED",
+                f'The user does not have access to service account "{account or "default"}". Ask '
+                "a project owner to grant you the iam.serviceAccountUser role on the service "
+                "account.",
+            )

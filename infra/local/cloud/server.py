@@ -49,18 +49,20 @@ class Cloud:
             each has its own below ``root``.
         pubsub: base URL of the Pub/Sub emulator, which serves REST on loopback alone: what pods
             elsewhere publish is passed on to it.
+        acts_as: service accounts that makers of node pools may act as; empty: as any.
     """
 
     def __init__(
         self, root: Path, project: str, *, timings: Timings | None = None,
         pod_env: Mapping[str, str] | None = None, workdir: Path | None = None,
         buckets: tuple[str, ...] = (), host: str = LOOPBACK, lustre: Path | None = None,
-        pubsub: str = "",
+        pubsub: str = "", acts_as: tuple[str, ...] = (),
     ) -> None:  # fmt: skip
         self.root = Path(root).resolve()
         self.root.mkdir(parents=True, exist_ok=True)
         self.faults = Faults()
         self.state = State(self.root, project, timings or Timings(), self.faults)
+        self.state.acts_as = frozenset(acts_as) or None
         self.raylets = Raylets(self.root, pod_env or {}, workdir)
         self.lustre = Lustre(self.state, lustre)
         self.storage = Storage(self.state)

@@ -95,6 +95,7 @@ class State:
         instances: full resource name -> Lustre instance (REST shape).
         operations: full resource name -> operation, per service.
         series: values set by a test, see `monitoring`.
+        acts_as: service accounts that makers of node pools may act as; None: as any.
     """
 
     def __init__(self, root: Path, project: str, timings: Timings, faults: Faults) -> None:
@@ -112,6 +113,7 @@ class State:
         self.series: dict[tuple[str, str], int] = {}
         self.vms: dict[str, dict[str, Any]] = {}  # machines that no cluster explains
         self.tokens: dict[str, float] = {}
+        self.acts_as: frozenset[str] | None = None
         self.wake = threading.Event()
         self._tasks: list[_Task] = []
         self._order = itertools.count()

@@ -123,6 +123,11 @@ class Project:
         body = {"options": {"requestedPolicyVersion": 3}}
         return _bindings(self._ask("POST", url, body))
 
+    def account_bindings(self, email: str) -> Bindings:
+        """Return who holds which role on a service account."""
+        url = f"https://iam.googleapis.com/v1/projects/{self._project}/serviceAccounts/{email}"
+        return _bindings(self._ask("POST", f"{url}:getIamPolicy", {}))
+
     def bucket_bindings(self, bucket: str) -> Bindings:
         """Return who holds which role on a bucket."""
         url = f"https://storage.googleapis.com/storage/v1/b/{quote(bucket, safe='')}/iam"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
 from rich.console import Console
@@ -19,9 +19,12 @@ from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
 from lustrum.core.plan import RunPlan
 from lustrum.doctor.expected_setup import (
+    ACTS_AS,
     INVOKERS,
     LUSTRE_WRITERS,
     NETWORK,
+    NODE_QUOTAS,
+    NODE_QUOTAS_TO_LOOK_AT,
     PEERING,
     REGION_QUOTAS,
     ROLES,
@@ -163,6 +166,12 @@ def _accelerators(o: Options) -> Iterator[Finding]:
         yield _quota(o, region, metric, gpus, quotas.get(metric), f"for {o.plan.nodes} nodes")
         for name, (wanted, why) in REGION_QUOTAS.items():
             yield _quota(o, region, name, wanted, quotas.get(name), why)
+        for name, (each, why) in NODE_QUOTAS.items():
+            yield _quota(o, region, name, each * o.plan.nodes, quotas.get(name), why)
+        for name, (each, why) in NODE_QUOTAS_TO_LOOK_AT.items():
+            if name in quotas:
+                found = _quota(o, region, name, each * o.plan.nodes, quotas[name], why)
+                yield replace(found, level=min(found.level, Level.NOTE, key=list(Level).index))
 
 
 def _lustre_capacity(o: Options) -> Iterator[Finding]:
@@ -208,6 +217,28 @@ def _identities(o: Options) -> Iterator[Finding]:
             yield Finding(f"account {account}", Level.FAIL, f"lacks {', '.join(lacks)}", TERRAFORM)
     if whole:
         yield Finding("accounts", Level.OK, f"{len(ROLES)} accounts hold their roles")
+
+
+def _acting(o: Options) -> Iterator[Finding]:
+    """Without this GKE refuses every node pool, after Lustre was begun."""
+    role = "roles/iam.serviceAccountUser"
+    whole = True
+    for account, actors in ACTS_AS.items():
+        held = o.probes.account_bindings(_email(o.project, account))
+        for actor in sorted(actors):
+            member = f"serviceAccount:{_email(o.project, actor)}"
+            if (role, member) not in held:
+                whole = False
+                yield Finding(
+                    f"account {actor}",
+                    Level.FAIL,
+                    f"may not act as lustrum-{account} ({role})",
+                    f"gcloud iam service-accounts add-iam-policy-binding"
+                    f" {_email(o.project, account)} --project={o.project}"
+                    f" --role={role} --member={member}",
+                )
+    if whole:
+        yield Finding("acting", Level.OK, "builds may act as the nodes' account")
 
 
 def _invokers(o: Options) -> Iterator[Finding]:
@@ -320,6 +351,7 @@ CHECKS: Mapping[str, Callable[[Options], Iterable[Finding]]] = {
     "quotas": _accelerators,
     "Lustre quota": _lustre_capacity,
     "accounts": _identities,
+    "acting": _acting,
     "callers": _invokers,
     "export": _lustre_agent,
     "alerts": _alerts,

@@ -87,12 +87,29 @@ LUSTRE_WRITERS = frozenset(
 WORKFLOWS = ("rl-run", "teardown")
 NETWORK, PEERING = "lustrum", "servicenetworking-googleapis-com"
 # What one run takes of a region beside its accelerators: metric -> (amount, what for). The system
-# pool is one machine of the blueprint; A4's own CPUs and disks have no quota of this kind.
+# pool is one machine of the blueprint; A4's own CPUs have no quota of this kind.
 REGION_QUOTAS: Mapping[str, tuple[float, str]] = {
     "N2D_CPUS": (16, "for the system pool"),
     "SSD_TOTAL_GB": (300, "for the system pool's disk"),
     # NAT takes its addresses as it needs them; nothing reserves a static one
     "IN_USE_ADDRESSES": (1, "for NAT (no static address is needed)"),
+}
+
+# The same for each accelerator node, whose boot disk is Hyperdisk Balanced of the blueprint's
+# size. What a disk takes of the last two by default is Google's to say: 3,000 IOPS and 140 MB/s
+# at least.
+NODE_QUOTAS: Mapping[str, tuple[float, str]] = {
+    "HDB_TOTAL_GB": (60, "for the nodes' boot disks"),
+}
+NODE_QUOTAS_TO_LOOK_AT: Mapping[str, tuple[float, str]] = {
+    "HDB_TOTAL_IOPS": (3_000, "for the nodes' boot disks"),
+    "HDB_TOTAL_THROUGHPUT": (140, "for the nodes' boot disks"),
+}
+# account -> accounts that must hold roles/iam.serviceAccountUser on it: who makes a node pool must
+# be allowed to act as the pool's account, who runs a trigger as the build's.
+ACTS_AS: Mapping[str, frozenset[str]] = {
+    "node": frozenset({"build"}),
+    "build": frozenset({"rl-run", "teardown"}),
 }
 
 

@@ -88,6 +88,9 @@ class Probes(Protocol):
     def project_bindings(self) -> Bindings:
         """IAM bindings of the project."""
 
+    def account_bindings(self, email: str) -> Bindings:
+        """IAM bindings of a service account."""
+
     def bucket_bindings(self, bucket: str) -> Bindings:
         """IAM bindings of a bucket."""
 

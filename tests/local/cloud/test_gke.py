@@ -131,3 +131,26 @@ class TestRest:
         answer = rest.post(f"/v1/{PARENT}/clusters", json={"cluster": {"nmae": "x"}})
         assert answer.status_code == 400
         assert "nmae" in answer.json()["error"]["message"]
+
+
+class TestAccounts:
+    NODE = "lustrum-node@my-project.iam.gserviceaccount.com"
+
+    def test_pool_as_an_account_that_the_caller_may_not_act_as_is_refused(
+        self, gke: Client, cloud: Cloud
+    ) -> None:
+        path = make_cluster(gke)
+        cloud.state.acts_as = frozenset({self.NODE})
+        pool = container_v1.NodePool(name="more", config={"service_account": self.NODE})
+        gke.create_node_pool(parent=path, node_pool=pool)
+        pool = container_v1.NodePool(name="other", config={})
+        with pytest.raises(exceptions.PermissionDenied, match='service account "default"'):
+            gke.create_node_pool(parent=path, node_pool=pool)
+
+    def test_cluster_whose_first_pool_names_no_account_is_refused(
+        self, gke: Client, cloud: Cloud
+    ) -> None:
+        cloud.state.acts_as = frozenset({self.NODE})
+        body = container_v1.Cluster(name=RUN, initial_node_count=1)
+        with pytest.raises(exceptions.PermissionDenied, match="serviceAccountUser role"):
+            gke.create_cluster(parent=PARENT, cluster=body)
