@@ -4,13 +4,14 @@ SHELL := /bin/bash
 REQUEST ?= examples/requests/tiny.json
 RUNS ?= 1000
 SEED ?= 1
+GPU_PYTHON ?= python3
 COVERAGE := 90
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 PY := .venv/bin/python
 export PYTHONPATH := $(CURDIR)/shared:$(CURDIR)/infra/workflow_engine/src:$(CURDIR)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup run test check stage simulate bench test-cluster test-replay cov release fmt clean
+.PHONY: help setup run test check stage simulate bench gpu test-cluster test-replay cov release fmt clean
 
 help: ## list every target with one line
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -52,6 +53,9 @@ simulate: setup ## fault schedules in virtual time [RUNS=1000 SEED=1]
 
 bench: setup ## benchmarks; writes bench/results.json
 	@$(PY) -m bench
+
+gpu: ## GRPO on this machine's GPU under the supervisor, with its figures [GPU_PYTHON=python3 that has torch, psutil]
+	@$(GPU_PYTHON) -m examples.grpo_torch.measure .lustrum/gpu
 
 test-cluster: setup ## real kube-apiserver and KubeRay operator (builds them the first time)
 	$(PY) -m testing.cluster.tools.build

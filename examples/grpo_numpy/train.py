@@ -377,12 +377,12 @@ def train_step(
     }
 
 
-def report(result: Mapping[str, Any], seconds: float) -> None:
+def report(result: Mapping[str, Any], seconds: float, length: int = TOKENS) -> None:
     """NeMo-RL's lines after a step."""
     print("\n📊 Training Results:")
     print(f"  • Loss: {result['loss']:.4f}")
     print(f"  • Avg Reward: {result['reward']:.4f}")
-    print(f"  • Mean Generation Length: {TOKENS:.4f}")
+    print(f"  • Mean Generation Length: {length:.4f}")
     print("\n⏱️  Timing:")
     print(f"  • Total step time: {seconds:.2f}s")
     for name, value in sorted(result["timing"].items(), key=lambda item: -item[1]):

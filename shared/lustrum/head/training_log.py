@@ -6,6 +6,10 @@ import re
 
 from lustrum.head.output import Event
 
+# torch.save into a full file system says nothing of space (seen with 2.11): only that the place
+# it writes at is not the place it should be at.
+_FULL = re.compile(r"No space left on device|Disk quota exceeded|unexpected pos \d+ vs \d+")
+
 
 class TrainingLog:
     """NeMo-RL's lines (v0.4.0 to v0.7.0) turned into numbers.
@@ -52,7 +56,7 @@ class TrainingLog:
         match = re.match(r"  • (Avg Reward|Total step time|checkpointing): (-?[\d.]+)", line)
         if match:
             self._number(match.group(1), float(match.group(2)))
-        elif "No space left on device" in line or "Disk quota exceeded" in line:
+        elif _FULL.search(line):
             self.hint = "LUSTRE_FULL"
         elif "CUDA out of memory" in line or "OutOfMemoryError" in line:
             self.hint = "USER_OOM"
