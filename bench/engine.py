@@ -145,7 +145,6 @@ def _six_hours() -> dict[str, float | str]:
             env={
                 "LUSTRUM_FUNCTIONS_URL": "https://functions.cloudfunctions.net",
                 "LUSTRUM_BUILD_TRIGGER": "projects/p/locations/r/triggers/t",
-                "LUSTRUM_TEARDOWN_WORKFLOW": "teardown",
             },
         )
         engine.deploy("rl-run", Workflow.from_file(path))

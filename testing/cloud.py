@@ -122,7 +122,7 @@ class Cloud:
         build = Build(
             identity, "WORKING",
             ("lustrum", run, names.build_tag(run, action, int(number))),
-            {}, "", "https://console/" + identity, self.agenda.now(),
+            {}, "", self.agenda.now(),
         )  # fmt: skip
         self.builds.insert(0, build)
         (self._deploy if action == "deploy" else self._destroy)(identity, dict(subs))
@@ -191,9 +191,7 @@ class Cloud:
     ) -> None:  # fmt: skip
         build = self.build(identity)
         if build.is_live:
-            ended = Build(
-                identity, status, build.tags, output, detail, build.log_url, build.created_at
-            )
+            ended = Build(identity, status, build.tags, output, detail, build.created_at)
             self.builds[self.builds.index(build)] = ended
             self.build_changed(ended, subs)
 

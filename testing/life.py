@@ -198,7 +198,6 @@ class Life:
             env={
                 "LUSTRUM_FUNCTIONS_URL": "https://functions.test",
                 "LUSTRUM_BUILD_TRIGGER": f"{parent}/triggers/lustrum",
-                "LUSTRUM_TEARDOWN_WORKFLOW": f"{parent}/workflows/teardown",
             },
             project=PROJECT, location=REGION, history=0,
         )  # fmt: skip

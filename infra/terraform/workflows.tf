@@ -6,9 +6,8 @@ locals {
   workflow_names = { rl_run = "rl-run", teardown = "teardown" }
 
   workflow_environment = {
-    LUSTRUM_FUNCTIONS_URL     = "https://${var.region}-${var.project}.cloudfunctions.net"
-    LUSTRUM_BUILD_TRIGGER     = local.build_trigger
-    LUSTRUM_TEARDOWN_WORKFLOW = "projects/${var.project}/locations/${var.region}/workflows/${local.workflow_names.teardown}"
+    LUSTRUM_FUNCTIONS_URL = "https://${var.region}-${var.project}.cloudfunctions.net"
+    LUSTRUM_BUILD_TRIGGER = local.build_trigger
   }
 }
 

@@ -13,7 +13,7 @@ import pytest
 from lustrum.adapters.ledger import FirestoreLedger, Ledger
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.names import run_id
-from lustrum.core.record import Refused, Run, State, advance
+from lustrum.core.record import Refused, Run, State, Stop, advance
 
 from infra.local import emulators
 from infra.local.processes import Children, answers
@@ -87,7 +87,7 @@ class TestRecords:
 
         def edit(found: Run) -> None:
             found.reason = "half done"
-            raise Refused("stop", "no")
+            raise Refused(Stop.STOPPED, "no")
 
         with pytest.raises(Refused):
             ledger.change(one.run_id, edit)

@@ -369,7 +369,7 @@ class TestDeployment:
         assert (found["_CAPACITY"], found["_RESERVATION"]) == ("reservation", "my-res")
 
     def test_a_slot_that_is_no_more(self) -> None:
-        with pytest.raises(ValueError, match="LUSTRUM_SLOTS"):
+        with pytest.raises(ServiceError, match="LUSTRUM_SLOTS"):
             substitutions(run(), Settings(project="p", region="r"), "deploy")
 
     @pytest.mark.parametrize(

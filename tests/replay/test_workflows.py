@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import yaml
+from lustrum.core.record import Stop
 
 from testing.life import ROOT, Life
 
@@ -73,3 +74,13 @@ class TestWaiting:
         run = life.run(to_the_end())
         check_nothing_is_left(life, run)
         assert run.outcome == "SUCCEEDED"
+
+    @pytest.mark.parametrize("name", ["rl_run", "teardown"])
+    def test_stop_words_are_the_librarys(self, name: str) -> None:
+        """A word that no answer carries would never match."""
+        text = (ROOT / "workflows" / f"{name}.yaml").read_text()
+        lists = re.findall(r"\.stop in \[([^\]]*)\]", text)
+        words = re.findall(r'\.stop [!=]= "(\w+)"', text)
+        words += [word.strip(' "') for found in lists for word in found.split(",")]
+        assert words
+        assert set(words) <= {*Stop}, words

@@ -44,7 +44,7 @@ class TestFunctions:
 
 class TestEnvironment:
     def test_every_variable_a_function_reads_is_set(self) -> None:
-        read = _variables_read(ROOT / "shared" / "lustrum" / "settings.py")
+        read = _variables_read(ROOT / "shared" / "lustrum" / "wiring" / "settings.py")
         for path in (ROOT / "functions").rglob("*.py"):
             read |= _variables_read(path)
         assert "LUSTRUM_PROJECT" in read

@@ -25,7 +25,6 @@ class Build:
     tags: tuple[str, ...]
     output: Mapping[str, Any]
     detail: str
-    log_url: str
     created_at: float
 
     @property
@@ -93,7 +92,6 @@ def _build(item: Mapping[str, Any]) -> Build:
         tags=tuple(item.get("tags", ())),
         output=output,
         detail=detail,
-        log_url=item.get("logUrl", ""),
         created_at=_epoch(item.get("createTime")),
     )
 

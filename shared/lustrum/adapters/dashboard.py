@@ -20,7 +20,6 @@ from rich.console import Console
 
 from lustrum.core import names
 
-PORT = 8265  # of the dashboard in the Ray head
 TIMEOUT = httpx.Timeout(60.0, connect=10.0, read=600.0)  # seconds; a followed log may be silent
 MAX_BODY = 256 * 1024 * 1024  # bytes; a working directory posted as a package
 _LOOPBACK = frozenset({"127.0.0.1", "localhost", "[::1]", "::1"})
@@ -67,7 +66,10 @@ class Upstream:
         transport: httpx.BaseTransport | None = None,
     ) -> None:
         self.base = (endpoint if "://" in endpoint else f"https://{endpoint}").rstrip("/")
-        self.prefix = f"/api/v1/namespaces/{names.NAMESPACE}/services/http:{service}:{PORT}/proxy"
+        self.prefix = (
+            f"/api/v1/namespaces/{names.NAMESPACE}/services/"
+            f"http:{service}:{names.DASHBOARD_PORT}/proxy"
+        )
         self._tokens = tokens
         # No redirect is followed: where to go is the browser's to know.
         self._client = httpx.Client(timeout=TIMEOUT, transport=transport, trust_env=False)

@@ -9,7 +9,7 @@ from typing import Any
 
 from lustrum.adapters.google import Listing, Rest, pages
 from lustrum.core.errors import NotFound, ServiceError
-from lustrum.core.names import LABEL_EXPIRES, LABEL_RUN
+from lustrum.core.names import LABEL_EXPIRES
 from lustrum.core.settings import Settings
 
 
@@ -148,8 +148,3 @@ def _instance(item: Mapping[str, Any]) -> Instance:
 
 def _sum(counters: Mapping[str, Any], *keys: str) -> int:
     return sum(int(counters.get(key, 0)) for key in keys)
-
-
-def run_of(instance: Instance) -> str | None:
-    """Return the run that an instance's label names."""
-    return instance.labels.get(LABEL_RUN)

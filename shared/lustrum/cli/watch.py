@@ -9,6 +9,7 @@ import typer
 from rich.table import Table
 
 from lustrum.cli.session import FAILED, Session, console, run_argument, session_of, translated
+from lustrum.core import names
 from lustrum.core.errors import NotFound
 from lustrum.core.record import Outcome
 from lustrum.core.request import BadRequest
@@ -161,5 +162,5 @@ def dashboard(
         raise BadRequest("run_id", run, f"its cluster is {cluster.status}: no endpoint yet")
     from lustrum.adapters.dashboard import serve
 
-    code = serve(cluster.endpoint, f"{run}-head-svc", services.tokens, port, console())
+    code = serve(cluster.endpoint, names.head_service(run), services.tokens, port, console())
     raise typer.Exit(code)

@@ -138,7 +138,11 @@ def _pod(
     if not gpus:
         container["ports"] = [
             {"containerPort": port, "name": label}
-            for label, port in (("gcs", 6379), ("dashboard", 8265), ("client", 10001))
+            for label, port in (
+                ("gcs", 6379),
+                ("dashboard", names.DASHBOARD_PORT),
+                ("client", 10001),
+            )
         ]
     pod: Manifest = {
         "serviceAccountName": names.JOB_ACCOUNT,

@@ -87,6 +87,14 @@ def labels(run: str, expires: float) -> dict[str, str]:
     return {LABEL_RUN: run, LABEL_EXPIRES: str(int(expires)), LABEL_OWNER: "lustrum"}
 
 
+DASHBOARD_PORT = 8265  # of the dashboard and the Jobs API in the Ray head
+
+
+def head_service(run: str) -> str:
+    """Return the name of the Kubernetes service that KubeRay makes for a run's Ray head."""
+    return f"{run}-head-svc"
+
+
 def submission_id(run: str, attempt: int) -> str:
     """Return the Ray submission id of one training attempt (counted from 1)."""
     return f"{run}-a{attempt}"

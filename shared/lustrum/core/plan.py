@@ -25,7 +25,6 @@ LUSTRE_TIERS = {
     125: (72_000, 72_000, 12_240_000),
 }
 EXPORT_GRACE_HOURS = 1.0  # after the deadline: export only, GPUs are gone
-EXPORT_BYTES_PER_SECOND = 2e9  # cautious; the service reaches far more
 
 
 class Timing(BaseModel):

@@ -17,6 +17,7 @@ from lustrum.core.request import StartRequest
 
 KEPT_DAYS = 31  # Pub/Sub keeps a message at most 31 days: a late redelivery still finds its run
 HISTORY = 200  # entries kept
+TEARDOWN_LEASE = 1800.0  # seconds a teardown owns the run without a sign of life
 SCHEMA_VERSION = 1  # of the record; raise it when a stored field changes its meaning
 
 
@@ -74,10 +75,26 @@ ALLOWED: dict[State, frozenset[State]] = {
 TERMINAL = frozenset({State.CLOSED, State.REJECTED})
 
 
+class Stop(StrEnum):
+    """Why a workflow must not go on; `workflows/*.yaml` compare answers with these words."""
+
+    OVER = "over"  # the run is closed, or is ending
+    TEARDOWN = "teardown"  # a teardown has begun
+    OWNED = "owned"  # another rl_run execution owns the run
+    CANCELLED = "cancelled"
+    DEADLINE = "deadline"
+    LOST = "lost"  # another teardown owns the run
+    BUSY = "busy"  # another teardown is at work
+    STATE = "state"  # the transition is not allowed from the present state
+    HOURS = "hours"  # an extension beyond what a run may last
+    COST = "cost"  # an extension beyond the limit of the request
+    STOPPED = "stopped"  # the run has just been given up
+
+
 class Refused(Exception):
     """A transition that the record does not allow now; ``stop`` is the reason as a keyword."""
 
-    def __init__(self, stop: str, message: str) -> None:
+    def __init__(self, stop: Stop, message: str) -> None:
         self.stop = stop
         super().__init__(message)
 
@@ -176,7 +193,6 @@ class Teardown(BaseModel):
     claimed_at: float
     lease_until: float
     problems: list[str] = Field(default_factory=list)
-    empty_since: float | None = None
     inventories: int = 0
 
 
@@ -222,7 +238,6 @@ class Run(BaseModel):
     usage: list[Usage] = Field(default_factory=list)
     series: list[Progress] = Field(default_factory=list)  # step and reward, for the report
     saves: list[Checkpoint] = Field(default_factory=list)
-    notified: list[str] = Field(default_factory=list)
     closed_at: float | None = None
     log_uri: str | None = None
     report_uri: str | None = None
@@ -275,15 +290,15 @@ def check_live(run: Run, execution: str | None, now: float) -> None:
         Refused: over, torn down, owned by another execution, cancelled or past its deadline.
     """
     if run.is_over:
-        raise Refused("over", f"{run.run_id} is {run.state}")
+        raise Refused(Stop.OVER, f"{run.run_id} is {run.state}")
     if run.teardown is not None:
-        raise Refused("teardown", f"a teardown of {run.run_id} has begun")
+        raise Refused(Stop.TEARDOWN, f"a teardown of {run.run_id} has begun")
     if execution is not None and run.execution not in (None, execution):
-        raise Refused("owned", f"{run.run_id} belongs to another execution")
+        raise Refused(Stop.OWNED, f"{run.run_id} belongs to another execution")
     if run.cancel is not None:
-        raise Refused("cancelled", f"{run.run_id} was cancelled")
+        raise Refused(Stop.CANCELLED, f"{run.run_id} was cancelled")
     if now >= run.deadline_at:
-        raise Refused("deadline", f"{run.run_id} is past its deadline")
+        raise Refused(Stop.DEADLINE, f"{run.run_id} is past its deadline")
 
 
 def check_owned(run: Run, execution: str) -> None:
@@ -293,9 +308,9 @@ def check_owned(run: Run, execution: str) -> None:
         Refused: over, or torn down by another execution, or by none.
     """
     if run.is_over:
-        raise Refused("over", f"{run.run_id} is {run.state}")
+        raise Refused(Stop.OVER, f"{run.run_id} is {run.state}")
     if run.teardown is None or run.teardown.execution != execution:
-        raise Refused("lost", f"the teardown of {run.run_id} belongs to another execution")
+        raise Refused(Stop.LOST, f"the teardown of {run.run_id} belongs to another execution")
 
 
 def advance(run: Run, to: State, now: float, note: str = "") -> None:
@@ -307,7 +322,7 @@ def advance(run: Run, to: State, now: float, note: str = "") -> None:
     if to == run.state:
         return
     if to not in ALLOWED[run.state]:
-        raise Refused("state", f"{run.run_id}: {run.state} cannot become {to}")
+        raise Refused(Stop.STATE, f"{run.run_id}: {run.state} cannot become {to}")
     run.state = to
     run.history = [*run.history[-HISTORY:], Moment(state=to, at=now, note=note)]
 

@@ -23,6 +23,7 @@ from pydantic import (
     field_validator,
 )
 
+MAX_HOURS = 168.0  # of a run, extensions included
 MAX_BYTES = 64 * 1024  # of one request, unpacked
 Scalar = bool | int | float | str | None
 
@@ -95,7 +96,7 @@ class CheckpointRequest(_Strict):
 class LimitsRequest(_Strict):
     """What a run may use: hours, US dollars, attempts, minutes of waiting for accelerators."""
 
-    hours: float = Field(6, gt=0, le=168)
+    hours: float = Field(6, gt=0, le=MAX_HOURS)
     cost_usd: float = Field(2500, gt=0, le=1_000_000)
     attempts: int = Field(5, ge=1, le=100)
     capacity_wait_minutes: float = Field(60, gt=0, le=1440)
@@ -166,7 +167,7 @@ class ExtendRequest(_Strict):
 
     action: Literal["extend"]
     run_id: RunId
-    hours: float = Field(gt=0, le=168)
+    hours: float = Field(gt=0, le=MAX_HOURS)
 
 
 Request = StartRequest | CancelRequest | ExtendRequest

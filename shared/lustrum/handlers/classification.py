@@ -19,19 +19,8 @@ def classify(services: Services, run: Run, call: Mapping[str, Any]) -> tuple[Fai
         return given, str(call.get("why") or given)
     if call.get("build"):
         return build_failure(services, run, str(call.get("why") or ""))
-    error = call.get("error")
-    text = text_of(error) or str(call.get("why") or "")
-    inner = _named(error)
-    if inner is not None:
-        return inner, text
+    text = str(call.get("why") or "")
     return classify_text(text), text or "something failed without an error message"
-
-
-def _named(error: Any) -> Failure | None:
-    """The class in the body of one of our own functions' errors."""
-    body = error.get("body") if isinstance(error, Mapping) else None
-    inner = body.get("error") if isinstance(body, Mapping) else None
-    return named(inner.get("class")) if isinstance(inner, Mapping) else None
 
 
 def text_of(error: Any) -> str:

@@ -14,7 +14,7 @@ from lustrum.adapters.google import Listing
 from lustrum.adapters.lustre import Instance
 from lustrum.core.errors import ServiceError
 from lustrum.core.names import LABEL_RUN
-from lustrum.core.record import Run, check_owned, end_usage, shorten
+from lustrum.core.record import TEARDOWN_LEASE, Run, check_owned, end_usage, shorten
 from lustrum.wiring.services import Services
 
 Answer = dict[str, Any]
@@ -95,7 +95,7 @@ def take_inventory(services: Services, run_id: str, execution: str, sweep: bool)
         if current.teardown is None:
             return 0
         current.teardown.inventories = current.teardown.inventories + 1 if found.is_empty else 0
-        current.teardown.lease_until = now + 1800
+        current.teardown.lease_until = now + TEARDOWN_LEASE
         if found.is_empty:
             end_usage(current, now)
         elif not found.instances and not found.unknown:

@@ -10,8 +10,9 @@ from lustrum.core import names
 from lustrum.core.errors import MalformedEvent, NotFound, ServiceError
 from lustrum.core.events import Message, decode_push
 from lustrum.core.plan import RunPlan, make_plan, worst_cost
-from lustrum.core.record import Cancel, Moment, Refused, Run, State, shorten
+from lustrum.core.record import Cancel, Moment, Refused, Run, State, Stop, shorten
 from lustrum.core.request import (
+    MAX_HOURS,
     BadRequest,
     CancelRequest,
     ExtendRequest,
@@ -21,7 +22,6 @@ from lustrum.core.request import (
 from lustrum.handlers.once import once
 from lustrum.wiring.services import Services
 
-MAX_HOURS = 168.0
 Answer = dict[str, Any]
 
 
@@ -122,16 +122,16 @@ def extend(services: Services, request: ExtendRequest, event_id: str) -> Answer:
         if event_id in run.extended_by:
             return False
         if run.is_over or run.teardown is not None:
-            raise Refused("over", f"{run.run_id} is ending or over ({run.state})")
+            raise Refused(Stop.OVER, f"{run.run_id} is ending or over ({run.state})")
         hours = run.plan.hours + request.hours
         if hours > MAX_HOURS:
             raise Refused(
-                "hours", f"a run may last at most {MAX_HOURS:g} h, this would be {hours:g} h"
+                Stop.HOURS, f"a run may last at most {MAX_HOURS:g} h, this would be {hours:g} h"
             )
         cost = worst_cost(run.plan, hours)
         if cost > run.plan.cost_limit:
             raise Refused(
-                "cost",
+                Stop.COST,
                 f"{hours:g} h can cost ${cost:,.0f}, more than limits.cost_usd "
                 f"${run.plan.cost_limit:,.0f}",
             )

@@ -14,10 +14,12 @@ from lustrum.core.build_substitutions import next_zone, substitutions
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import TABLE, Failure, Reaction, named, reaction
 from lustrum.core.record import (
+    TEARDOWN_LEASE,
     Placement,
     Refused,
     Run,
     State,
+    Stop,
     Teardown,
     add_mishap,
     advance,
@@ -29,7 +31,6 @@ from lustrum.handlers.classification import classify, text_of
 from lustrum.handlers.preflight import look_ahead
 from lustrum.wiring.services import Services
 
-LEASE = 1800.0  # seconds a teardown owns the run without a sign of life
 QUEUE_POLL = 30.0  # seconds between looks for a free network slot
 Answer = dict[str, Any]
 
@@ -58,12 +59,11 @@ def _claim(services: Services, call: Mapping[str, Any]) -> Answer:
     """rl_run takes the run, or learns that it is another's; its callback is stored first."""
     now, execution = services.now(), str(call["execution"])
     callback = call.get("callback_url")
+    owner = services.ledger.load(str(call["run_id"])).execution
+    dead = owner not in (None, execution) and not services.workflows.is_live(str(owner))
 
     def edit(run: Run) -> Answer:
-        dead = run.execution not in (None, execution) and not services.workflows.is_live(
-            str(run.execution)
-        )
-        if dead and run.state == State.REQUESTED:
+        if dead and run.execution == owner and run.state == State.REQUESTED:
             run.execution = None  # the first execution died before it did anything
         check_live(run, execution, now)
         run.execution = execution
@@ -166,7 +166,7 @@ def _out_of_zones(services: Services, run: Run) -> NoReturn:
 
 def _give_up(services: Services, run: Run, failure: Failure, why: str) -> NoReturn:
     services.ledger.change(run.run_id, lambda one: conclude(one, failure, why))
-    raise Refused("stopped", why)
+    raise Refused(Stop.STOPPED, why)
 
 
 def _enter(services: Services, call: Mapping[str, Any]) -> Answer:
@@ -260,9 +260,9 @@ def _leave_zone(services: Services, call: Mapping[str, Any]) -> Answer:
     """Ensure a teardown that is not final, and say whether it has given the run back."""
     run = services.ledger.load(str(call["run_id"]))
     if run.is_over or (run.teardown is not None and run.teardown.final):
-        raise Refused("teardown", f"a final teardown of {run.run_id} has begun")
+        raise Refused(Stop.TEARDOWN, f"a final teardown of {run.run_id} has begun")
     if run.cancel is not None:
-        raise Refused("cancelled", f"{run.run_id} was cancelled")
+        raise Refused(Stop.CANCELLED, f"{run.run_id} was cancelled")
     if run.placement is None:
         return {"gone": True}
     services.workflows.ensure(
@@ -274,27 +274,31 @@ def _leave_zone(services: Services, call: Mapping[str, Any]) -> Answer:
 def _claim_teardown(services: Services, call: Mapping[str, Any]) -> Answer:
     """A teardown takes the run; single-flight by a lease that a dead one loses."""
     now, execution, final = services.now(), str(call["execution"]), bool(call.get("final", True))
+    before = services.ledger.load(str(call["run_id"])).teardown
+    dead = set()
+    if before is not None and not services.workflows.is_live(before.execution):
+        dead.add(before.execution)
 
     def edit(run: Run) -> Answer:
         if run.is_over:
-            raise Refused("over", f"{run.run_id} is {run.state}")
+            raise Refused(Stop.OVER, f"{run.run_id} is {run.state}")
         held = run.teardown
         if not final and run.placement is None and held is None:
             # Asked for while the one before it was closing: the zone is left already.
-            raise Refused("over", f"{run.run_id} holds no zone")
+            raise Refused(Stop.OVER, f"{run.run_id} holds no zone")
         if (
             held is not None
             and held.execution != execution
             and held.lease_until > now
-            and services.workflows.is_live(held.execution)
+            and held.execution not in dead
         ):
-            raise Refused("busy", f"another teardown of {run.run_id} is at work")
+            raise Refused(Stop.BUSY, f"another teardown of {run.run_id} is at work")
         problems = held.problems if held is not None else []
         run.teardown = Teardown(
             execution=execution,
             final=final or (held is not None and held.final),
             claimed_at=now,
-            lease_until=now + LEASE,
+            lease_until=now + TEARDOWN_LEASE,
             problems=problems,
         )
         return {
@@ -313,8 +317,8 @@ def _teardown_step(services: Services, call: Mapping[str, Any]) -> Answer:
 
     def edit(run: Run) -> Answer:
         if run.teardown is None or run.teardown.execution != call["execution"]:
-            raise Refused("lost", f"the teardown of {run.run_id} was taken over")
-        run.teardown.lease_until = now + LEASE
+            raise Refused(Stop.LOST, f"the teardown of {run.run_id} was taken over")
+        run.teardown.lease_until = now + TEARDOWN_LEASE
         if call.get("problem") is not None:
             text = f"{call.get('at', run.state)}: {text_of(call['problem'])}"[:300]
             if text not in run.teardown.problems:
@@ -333,7 +337,7 @@ def _build(services: Services, call: Mapping[str, Any]) -> Answer:
     if action == "deploy":
         check_live(run, call.get("execution"), services.now())
     elif run.teardown is None or run.teardown.execution != call["execution"]:
-        raise Refused("lost", f"the teardown of {run.run_id} was taken over")
+        raise Refused(Stop.LOST, f"the teardown of {run.run_id} was taken over")
     if run.placement is None:
         return {"status": "none"}
     tag = names.build_tag(run.run_id, action, run.placement.zone_attempt)

@@ -150,7 +150,7 @@ def _names(plan: RunPlan) -> Mapping[str, str]:
     run = plan.run_id
     return {
         "deployment, cluster, Lustre instance, RayCluster": run,
-        "head service": f"{run}-head-svc",
+        "head service": names.head_service(run),
         "namespace": names.NAMESPACE,
         "volume claim": names.CLAIM,
         "Kubernetes account": names.JOB_ACCOUNT,

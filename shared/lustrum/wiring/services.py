@@ -8,6 +8,7 @@ import time
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
+from lustrum.core import names
 from lustrum.core.settings import Settings
 from lustrum.wiring.settings import settings
 
@@ -140,10 +141,11 @@ class Services:
         """Return the dashboard of a run's Ray head, through the service proxy."""
         from lustrum.adapters.ray_jobs import Answer, RayJobs
 
-        service = f"{run_id}-head-svc"
+        service = names.head_service(run_id)
 
         def send(method: str, path: str, body: bytes | None = None) -> Answer:
-            return kubernetes.request(method, kubernetes.proxy(service, 8265, path), body=body)
+            proxied = kubernetes.proxy(service, names.DASHBOARD_PORT, path)
+            return kubernetes.request(method, proxied, body=body)
 
         return RayJobs(send)
 
