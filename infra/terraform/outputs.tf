@@ -43,3 +43,8 @@ output "shell" {
   description = "Environment of the `lustrum` command on your machine."
   value       = join("\n", [for name, value in local.environment : "export ${name}='${value}'"])
 }
+
+output "environment" {
+  description = "The same as JSON (terraform output -json environment): a file for `lustrum --env`."
+  value       = local.environment
+}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
@@ -213,6 +214,29 @@ class TestAsker:
 
     def test_asker_decodes_the_answer(self) -> None:
         assert self.ask(200, '{"a": 1}')("POST", "https://x.example/y", {"b": 2}) == {"a": 1}
+
+    @pytest.mark.parametrize(("quota_project", "sent"), [("my-quota", "my-quota"), (None, None)])
+    def test_asker_bills_a_persons_calls_to_their_quota_project(
+        self, quota_project: str | None, sent: str | None
+    ) -> None:
+        def answer(request: httpx.Request) -> httpx.Response:
+            seen.append(request.headers.get("x-goog-user-project"))
+            return httpx.Response(200, text="{}")
+
+        class Person(Tokens):
+            _credentials = SimpleNamespace(quota_project_id=quota_project)
+
+            def __init__(self) -> None:
+                pass
+
+            def get(self, *, fresh: bool = False) -> str:
+                return "a person's"
+
+        seen: list[str | None] = []
+        settings = Settings(project="p", region="r", endpoints={"x": "http://localhost"})
+        ask = asker(Rest(settings, Person(), httpx.MockTransport(answer)))
+        ask("GET", "https://cloudquotas.googleapis.com/v1/x", None)
+        assert seen == [sent]
 
     def test_asker_disabled_service_is_an_access_problem(self) -> None:
         with pytest.raises(ServiceError, match="has not been used in project"):

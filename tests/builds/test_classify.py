@@ -32,6 +32,9 @@ TEXTS = [
     ("PERMISSION_DENIED: Permission 'lustre.instances.create' denied", "ACCESS"),
     ("The user does not have access to service account \"default\"", "ACCESS"),
     ("could not find default credentials", "ACCESS"),
+    ("googleapi: Error 401: Unauthorized", "ACCESS"),
+    ("default/lustre-pvc failed to run apply: Unauthorized\n\n  with "
+     "module.lustre-pv.kubectl_manifest.pvc[0],", "INFRA_TRANSIENT"),
     ("IPs exhausted in the allocated range of the peering", "CONFIG"),
     ("googleapi: Error 400: Invalid value for field", "CONFIG"),
     ('deployment variable "reservation" was not set', "CONFIG"),

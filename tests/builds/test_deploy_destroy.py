@@ -83,6 +83,26 @@ class TestDeploy:
         assert f"{STATE}/folder.tar.gz" in builds.names()
         assert builds.left() == ([], [])
 
+    def test_deploy_whose_token_ran_out_is_applied_once_more(self, builds: Builds) -> None:
+        text = (
+            "Error: default/lustre-pvc failed to run apply: Unauthorized\n\n"
+            "  with module.lustre-pv.kubectl_manifest.pvc[0],"
+        )
+        builds.fail(deploy=[{"fail": text, "after": "lustre"}])
+        build, result = builds.run()
+        assert result["ok"], result
+        assert builds.log(build["id"]).count("applying once more") == 1
+        builds.run("destroy")
+        builds.fail(deploy=[{"fail": text, "after": "all"}] * 2)
+        build, result = builds.run(_ZONE_ATTEMPT="2")
+        assert result["class"] == "INFRA_TRANSIENT"
+
+    def test_deploy_without_a_right_is_not_applied_again(self, builds: Builds) -> None:
+        builds.fail(deploy=[{"fail": "Error: googleapi: Error 401: Unauthorized"}])
+        build, result = builds.run()
+        assert result["class"] == "ACCESS"
+        assert "applying once more" not in builds.log(build["id"])
+
     def test_deploy_that_exits_well_but_created_nothing_is_not_ok(self, builds: Builds) -> None:
         builds.fail(deploy=[{"pretend": True}])
         build, result = builds.run()

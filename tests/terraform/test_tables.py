@@ -102,3 +102,18 @@ def _accounts(grant: dict[str, str]) -> list[str]:
     if each == "${var.submitters}":
         return ["submitter"]
     return re.findall(r'"([\w-]+)"', each)
+
+
+class TestOutputs:
+    def test_every_output_that_a_text_names_exists(self) -> None:
+        made = set(
+            re.findall(r'^output "(\w+)"', (ROOT / "infra/terraform/outputs.tf").read_text(), re.M)
+        )
+        texts = [*(ROOT / "shared" / "lustrum").rglob("*.py"), ROOT / "docs" / "deploy.md"]
+        named = {
+            name
+            for path in texts
+            for name in re.findall(r"output -(?:json|raw) (\w+)", path.read_text())
+        }
+        assert {"environment", "shell"} <= named
+        assert named <= made

@@ -106,6 +106,15 @@ TABLE: tuple[tuple[str, tuple[str, ...]], ...] = (
         ),
     ),
     (
+        # The cluster's own 401: Terraform read the token when it planned, and a Lustre create can
+        # outlive it. The next attempt reads a fresh one.
+        "INFRA_TRANSIENT",
+        (
+            r"(?is:\bunauthorized\b(?:(?!\berror\b).){0,300}?"
+            r"\b(?:kubectl_manifest|helm_release|kubernetes_\w+)\.)",
+        ),
+    ),
+    (
         "ACCESS",
         (
             r"PERMISSION_DENIED",

@@ -33,10 +33,21 @@ tar -czf folder.tar.gz --exclude=.terraform/providers "$LUSTRUM_RUN_ID"
 gcloud storage cp --quiet folder.tar.gz "$KEPT/folder.tar.gz" 2> save.log || fail_from save.log
 
 # SIGINT lets Terraform end the running operation, store its state and give the lock back.
-timeout --signal=INT --kill-after=300 "$SECONDS_TO_DEPLOY" \
-  gcluster deploy "$LUSTRUM_RUN_ID" --auto-approve --download-dependencies=false --no-color \
-  < /dev/null 2>&1 | tee deploy.log
-code=${PIPESTATUS[0]}
+readonly END=$((SECONDS + SECONDS_TO_DEPLOY))
+apply() {
+  timeout --signal=INT --kill-after=300 $((END > SECONDS ? END - SECONDS : 1)) \
+    gcluster deploy "$LUSTRUM_RUN_ID" --auto-approve --download-dependencies=false --no-color \
+    < /dev/null 2>&1 | tee deploy.log
+  code=${PIPESTATUS[0]}
+}
+apply
+# The token for the cluster is read when Terraform plans; a slow Lustre create outlives it. What is up
+# stays, and the next plan reads a fresh one: once.
+if [[ $code == 1 ]] && python3 "$HERE/classify.py" deploy.log | grep -qi unauthorized &&
+  [[ $(python3 "$HERE/classify.py" deploy.log | field class) == INFRA_TRANSIENT ]]; then
+  echo "the cluster refused a token that had run out; applying once more with a fresh one"
+  apply
+fi
 remaining=$(python3 "$HERE/inventory.py" look)
 if [[ $code == 124 || $code == 137 ]]; then
   finish failed INFRA_TRANSIENT "the deploy was not over after $SECONDS_TO_DEPLOY seconds" "$remaining"

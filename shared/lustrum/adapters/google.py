@@ -42,9 +42,10 @@ class Listing(Generic[T]):
 class Tokens:
     """Bearer tokens of the function's own account; they live about an hour and are refreshed."""
 
+    _credentials: Any = None
+
     def __init__(self, settings: Settings) -> None:
         self._local = settings.is_local
-        self._credentials: Any = None
         self._lock = threading.Lock()
 
     def get(self, *, fresh: bool = False) -> str:
@@ -71,6 +72,13 @@ class Tokens:
                     f"no Google credentials: {error}; run `gcloud auth application-default login`",
                 ) from None
             return str(self._credentials.token)
+
+    def quota_project(self) -> str:
+        """Return the project that a person's credentials bill their calls to, "" if none.
+
+        Some APIs (Cloud Quotas) refuse a person's call that names none; service accounts have one.
+        """
+        return str(getattr(self._credentials, "quota_project_id", None) or "")
 
 
 class Rest:
@@ -130,6 +138,8 @@ class Rest:
         url = self._url(service, path)
         for fresh in (False, True):
             headers = {"Authorization": f"Bearer {self._tokens.get(fresh=fresh)}"}
+            if quota_project := self._tokens.quota_project():
+                headers["x-goog-user-project"] = quota_project
             if content is not None:
                 headers["Content-Type"] = content_type
             try:
