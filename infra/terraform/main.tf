@@ -42,9 +42,10 @@ resource "google_project_service" "api" {
   disable_on_destroy = false # others in the project may use it
 }
 
-# Service agents we grant something to. Most are made on first use, which is too late for a grant.
+# Service agents that must be there early. Most are made on first use, which is too late for a grant;
+# a new project's first workflow is refused in its first minutes while Workflows' own is missing.
 resource "google_project_service_identity" "agent" {
-  for_each = toset(["lustre.googleapis.com", "pubsub.googleapis.com"])
+  for_each = toset(["lustre.googleapis.com", "pubsub.googleapis.com", "workflows.googleapis.com"])
   provider = google-beta
 
   project    = var.project

@@ -27,5 +27,5 @@ resource "google_workflows_workflow" "workflow" {
   # protect is running executions: look at `lustrum list` before a destroy (docs/deploy.md).
   deletion_protection = false
 
-  depends_on = [google_project_service.api]
+  depends_on = [google_project_service.api, google_project_service_identity.agent]
 }

@@ -211,3 +211,11 @@ def _cidrsubnet(network: IPv4Network, bits: int, number: int) -> IPv4Network:
     """Terraform's cidrsubnet."""
     size = 2 ** (32 - network.prefixlen - bits)
     return IPv4Network((int(network.network_address) + number * size, network.prefixlen + bits))
+
+
+class TestWorkflowsAgent:
+    def test_workflows_wait_for_their_service_agent(self) -> None:
+        made = resources()["google_project_service_identity"]["agent"]
+        assert "workflows.googleapis.com" in str(made["for_each"])
+        workflow = resources()["google_workflows_workflow"]["workflow"]
+        assert "google_project_service_identity.agent" in str(workflow["depends_on"])
