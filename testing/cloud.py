@@ -120,10 +120,13 @@ class Cloud:
         identity = f"build-{self._serial}"
         run, action, number = subs["_RUN_ID"], subs["_ACTION"], subs["_ZONE_ATTEMPT"]
         build = Build(
-            identity, "WORKING",
+            identity,
+            "WORKING",
             ("lustrum", run, names.build_tag(run, action, int(number))),
-            {}, "", self.agenda.now(),
-        )  # fmt: skip
+            {},
+            "",
+            self.agenda.now(),
+        )
         self.builds.insert(0, build)
         (self._deploy if action == "deploy" else self._destroy)(identity, dict(subs))
         return identity
@@ -178,17 +181,23 @@ class Cloud:
         def end() -> None:
             fine = how in ("ok", "lies")
             self._end_build(
-                identity, "SUCCESS" if fine else "FAILURE", subs,
+                identity,
+                "SUCCESS" if fine else "FAILURE",
+                subs,
                 {"ok": fine, "class": None if fine else "UNKNOWN", "message": how},
-            )  # fmt: skip
+            )
 
         self.agenda.after(30, begin)
         self.agenda.after(60 + self.delete_seconds, end)
 
     def _end_build(
-        self, identity: str, status: str, subs: Mapping[str, str],
-        output: Mapping[str, Any], detail: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        identity: str,
+        status: str,
+        subs: Mapping[str, str],
+        output: Mapping[str, Any],
+        detail: str = "",
+    ) -> None:
         build = self.build(identity)
         if build.is_live:
             ended = Build(identity, status, build.tags, output, detail, build.created_at)
@@ -204,10 +213,13 @@ class Cloud:
 
         def new_head(session: str) -> Dashboard:
             head = Dashboard(
-                self.agenda, files(), "", f"{session}_{run_id}_{self.deployments}",
+                self.agenda,
+                files(),
+                "",
+                f"{session}_{run_id}_{self.deployments}",
                 lambda attempt: self.scripts.get(attempt, Script()),
                 lambda event: self.published(event),
-            )  # fmt: skip
+            )
             head.submissions = self.submissions
             return head
 
@@ -240,8 +252,9 @@ class Cloud:
             if cluster.status == "RUNNING":
                 cluster.status = "STOPPING"
                 self.agenda.after(
-                    self.delete_seconds, lambda gone=cluster: self.clusters.remove(gone)  # type: ignore[misc]
-                )  # fmt: skip
+                    self.delete_seconds,
+                    lambda gone=cluster: self.clusters.remove(gone),  # type: ignore[misc]
+                )
 
     def delete_instance(self, name: str) -> None:
         """Begin to delete an instance; nothing happens while it is being made."""
@@ -249,8 +262,9 @@ class Cloud:
             if instance.state == "ACTIVE":
                 instance.state = "DELETING"
                 self.agenda.after(
-                    self.delete_seconds, lambda gone=instance: self.instances.remove(gone)  # type: ignore[misc]
-                )  # fmt: skip
+                    self.delete_seconds,
+                    lambda gone=instance: self.instances.remove(gone),  # type: ignore[misc]
+                )
 
     def left(self) -> list[str]:
         """Return everything that costs money now."""
@@ -290,13 +304,17 @@ class FakeGke(Gke):
         return Listing(
             [
                 ClusterInfo(
-                    one.name, one.location, one.status, f"{one.name}.gke.test", dict(one.labels),
+                    one.name,
+                    one.location,
+                    one.status,
+                    f"{one.name}.gke.test",
+                    dict(one.labels),
                     tuple(one.pools),
                 )
                 for one in self._cloud.clusters
             ],
             list(self._cloud.missing_zones),
-        )  # fmt: skip
+        )
 
     def delete(self, cluster: ClusterInfo) -> None:
         self._cloud.call("gke", "delete")

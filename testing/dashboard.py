@@ -127,17 +127,21 @@ class Dashboard:
         for job in self.jobs.values():
             if job.mode == "train" and job.status == "RUNNING":
                 self.agenda.after(
-                    5, lambda job=job: self._complete(job, 1, "ActorDiedError")  # type: ignore[misc]
-                )  # fmt: skip
+                    5,
+                    lambda job=job: self._complete(job, 1, "ActorDiedError"),  # type: ignore[misc]
+                )
 
     def say(self, job: Job, event: dict[str, Any], *, published: bool = True) -> None:
         """Print an event into a log and publish it."""
         script = self.script(job.spec.get("attempt", 0))
         moment = datetime.fromtimestamp(self.agenda.now(), UTC).isoformat().replace("+00:00", "Z")
         whole = {
-            "run_id": job.spec["run_id"], "attempt": job.spec["attempt"], "at": moment,
-            "event_id": f"{job.identity}-{event['type']}-{event.get('step', 0)}", **event,
-        }  # fmt: skip
+            "run_id": job.spec["run_id"],
+            "attempt": job.spec["attempt"],
+            "at": moment,
+            "event_id": f"{job.identity}-{event['type']}-{event.get('step', 0)}",
+            **event,
+        }
         mute = script.mute and job.mode == "train"
         if not mute:
             job.log.append("LUSTRUM " + json.dumps(whole))
@@ -155,10 +159,14 @@ class Dashboard:
             )
         words = shlex.split(body["entrypoint"])
         job = Job(
-            identity, body["entrypoint"], body["runtime_env"]["env_vars"], body["metadata"],
-            mode=words[3], spec=json.loads(words[words.index("--spec") + 1]),
+            identity,
+            body["entrypoint"],
+            body["runtime_env"]["env_vars"],
+            body["metadata"],
+            mode=words[3],
+            spec=json.loads(words[words.index("--spec") + 1]),
             began=self.agenda.now(),
-        )  # fmt: skip
+        )
         self.jobs[identity] = job
         getattr(self, f"_begin_{job.mode}")(job)
         return _json({"submission_id": identity, "job_id": identity})
@@ -210,23 +218,29 @@ class Dashboard:
             self.say(
                 job,
                 {
-                    "type": "job.progress", "step": number, "max_steps": goal,
+                    "type": "job.progress",
+                    "step": number,
+                    "max_steps": goal,
                     "steps": [{"step": number, "reward": number / 100, "seconds": 60.0}],
                 },
-            )  # fmt: skip
+            )
             if number % period == 0 or number == goal:
                 self.files.checkpoints[number] = folder = checkpoint(number)
                 listed = folder.listed
                 self.say(
                     job,
                     {
-                        "type": "checkpoint.saved", "step": number, "max_steps": goal,
+                        "type": "checkpoint.saved",
+                        "step": number,
+                        "max_steps": goal,
                         "checkpoint": {
-                            "step": number, "bytes": listed["bytes"],
-                            "files": listed["files"], "seconds": 12.0,
+                            "step": number,
+                            "bytes": listed["bytes"],
+                            "files": listed["files"],
+                            "seconds": 12.0,
                         },
                     },
-                )  # fmt: skip
+                )
             if number >= goal or script.leave_at == number:
                 self._complete(job, 0, "")
             elif script.hang_at != number:
@@ -248,10 +262,13 @@ class Dashboard:
             self.say(
                 job,
                 {
-                    "type": "job.completed", "step": self.files.newest, "exit_code": code,
-                    "message": message, **({"class": failure} if failure else {}),
+                    "type": "job.completed",
+                    "step": self.files.newest,
+                    "exit_code": code,
+                    "message": message,
+                    **({"class": failure} if failure else {}),
                 },
-            )  # fmt: skip
+            )
         status = "SUCCEEDED" if code == 0 else "FAILED"
         lag = self.script(job.spec["attempt"]).lag
         if lag:
@@ -267,11 +284,13 @@ class Dashboard:
             self.say(
                 job,
                 {
-                    "type": "checkpoint.list", "checkpoints": found,
-                    "free_bytes": 10**13, "capacity_bytes": 4 * 10**13,
+                    "type": "checkpoint.list",
+                    "checkpoints": found,
+                    "free_bytes": 10**13,
+                    "capacity_bytes": 4 * 10**13,
                 },
                 published=False,
-            )  # fmt: skip
+            )
             self.end(job, "SUCCEEDED", 0)
 
         self.agenda.after(2, done)
@@ -293,11 +312,16 @@ class Dashboard:
 
     def _shown(self, job: Job) -> dict[str, Any]:
         return {
-            "submission_id": job.identity, "status": job.status, "message": job.message,
-            "driver_exit_code": job.exit_code, "error_type": None, "metadata": job.metadata,
-            "entrypoint": job.entrypoint, "driver_node_id": "node-0",
+            "submission_id": job.identity,
+            "status": job.status,
+            "message": job.message,
+            "driver_exit_code": job.exit_code,
+            "error_type": None,
+            "metadata": job.metadata,
+            "entrypoint": job.entrypoint,
+            "driver_node_id": "node-0",
             "runtime_env": {"env_vars": dict(job.env)},
-        }  # fmt: skip
+        }
 
 
 def lost(message: str = "ReadTimeout") -> ServiceError:

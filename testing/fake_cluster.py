@@ -95,8 +95,9 @@ class FakeKubernetes(Kubernetes):
     def ready_claim(self) -> None:
         """The volume is there: the claim binds."""
         self.objects["PersistentVolumeClaim", "lustre-pvc"] = {
-            "metadata": {"name": "lustre-pvc"}, "status": {"phase": "Bound"},
-        }  # fmt: skip
+            "metadata": {"name": "lustre-pvc"},
+            "status": {"phase": "Bound"},
+        }
 
     def preempt(self, count: int = 1, *, leaves_events: bool = True) -> None:
         """Take nodes away; the autoscaler asks for others, and the training dies of it."""
@@ -122,10 +123,13 @@ class FakeKubernetes(Kubernetes):
         moment = datetime.fromtimestamp(self.agenda.now(), UTC).isoformat()
         self.kube_events.append(
             {
-                "type": type_, "reason": reason, "message": message, "lastTimestamp": moment,
+                "type": type_,
+                "reason": reason,
+                "message": message,
+                "lastTimestamp": moment,
                 "involvedObject": {"kind": kind, "name": name or f"{self.run_id}-worker-0"},
             }
-        )  # fmt: skip
+        )
 
     @property
     def wanted_workers(self) -> int:
@@ -213,8 +217,9 @@ def unreachable() -> ServiceError:
 def _pod(name: str, kind: str, phase: str, created: float) -> dict[str, Any]:
     return {
         "metadata": {
-            "name": name, "labels": {"ray.io/node-type": kind},
+            "name": name,
+            "labels": {"ray.io/node-type": kind},
             "creationTimestamp": datetime.fromtimestamp(created, UTC).isoformat(),
         },
         "status": {"phase": phase},
-    }  # fmt: skip
+    }

@@ -9,10 +9,18 @@ from testing.dashboard import Script
 from testing.life import Life, lose_answer
 
 FUNCTION_NAMES = (
-    "advance_run", "apply_ray_cluster", "check_ray_job", "close_run", "delete_ray_cluster",
-    "export_checkpoints", "release_accelerators", "stage_data", "stop_ray_job",
-    "submit_ray_job", "take_inventory",
-)  # fmt: skip
+    "advance_run",
+    "apply_ray_cluster",
+    "check_ray_job",
+    "close_run",
+    "delete_ray_cluster",
+    "export_checkpoints",
+    "release_accelerators",
+    "stage_data",
+    "stop_ray_job",
+    "submit_ray_job",
+    "take_inventory",
+)
 
 
 def misfortune(life: Life, chance: random.Random) -> None:
@@ -20,10 +28,14 @@ def misfortune(life: Life, chance: random.Random) -> None:
     for _ in range(chance.randrange(3)):
         life.after.append(lose_answer(chance.choice(FUNCTION_NAMES), chance.randrange(1, 4)))
     life.cloud.deploys = [
-        Deploy(chance.choice(["STOCKOUT", "QUOTA", "BUILD_ERROR", "INFRA_TRANSIENT"]), "told",
-               makes=chance.random() < 0.7, seconds=chance.choice([30, 400, 900]))
+        Deploy(
+            chance.choice(["STOCKOUT", "QUOTA", "BUILD_ERROR", "INFRA_TRANSIENT"]),
+            "told",
+            makes=chance.random() < 0.7,
+            seconds=chance.choice([30, 400, 900]),
+        )
         for _ in range(chance.randrange(3))
-    ]  # fmt: skip
+    ]
     life.cloud.destroys = chance.choices(["ok", "fails", "lies"], k=chance.randrange(4))
     life.cloud.exports = chance.choices(["partial", "ok", "internal error"], k=chance.randrange(3))
     life.cloud.scripts = {
@@ -39,9 +51,10 @@ def misfortune(life: Life, chance: random.Random) -> None:
     flaky = chance.choice([None, None, "gke", "lustre", "builds", "compute", "storage"])
     if flaky:
         life.cloud.hooks.append(
-            lambda service, method: _raise(service) if service == flaky
-            and chance.random() < 0.2 else None
-        )  # fmt: skip
+            lambda service, method: (
+                _raise(service) if service == flaky and chance.random() < 0.2 else None
+            )
+        )
 
 
 def _raise(service: str) -> None:

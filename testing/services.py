@@ -31,15 +31,21 @@ PROJECT, REGION = "lustrum-test", "us-east1"
 def slot(name: str, region: str, number: int = 0) -> dict[str, str]:
     """Return a network slot as LUSTRUM_SLOTS holds it."""
     return {
-        "name": name, "region": region, "network": "lustrum", "subnetwork": f"lustrum-{region}",
-        "pods_range": f"pods-{name}", "services_range": f"services-{name}",
+        "name": name,
+        "region": region,
+        "network": "lustrum",
+        "subnetwork": f"lustrum-{region}",
+        "pods_range": f"pods-{name}",
+        "services_range": f"services-{name}",
         "control_plane_cidr": f"172.16.{number}.0/28",
-    }  # fmt: skip
+    }
 
 
 SLOTS = [
-    slot("a", "us-east1", 0), slot("b", "us-east1", 1), slot("c", "us-central1", 2),
-]  # fmt: skip
+    slot("a", "us-east1", 0),
+    slot("b", "us-east1", 1),
+    slot("c", "us-central1", 2),
+]
 
 
 def environment(**more: str) -> dict[str, str]:

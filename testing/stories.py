@@ -11,8 +11,13 @@ from testing.life import Life
 
 TWO_REGIONS = {"zones": ["us-east1-b", "us-east1-c", "us-central1-a"]}
 LIVE_STATES = (
-    "REQUESTED", "PROVISIONING", "STARTING_HEAD", "STAGING", "WAITING_FOR_GPUS", "TRAINING",
-)  # fmt: skip
+    "REQUESTED",
+    "PROVISIONING",
+    "STARTING_HEAD",
+    "STAGING",
+    "WAITING_FOR_GPUS",
+    "TRAINING",
+)
 TEARDOWN_STATES = ("RELEASING", "EXPORTING", "DESTROYING", "VERIFYING")
 Story = Callable[[Life], Awaitable[Any]]
 
@@ -27,9 +32,11 @@ def to_the_end(request: Mapping[str, Any] | None = None) -> Story:
 
 
 def in_state(
-    state: str, act: Callable[[Life, str], Any], seconds: float = 20.0,
+    state: str,
+    act: Callable[[Life, str], Any],
+    seconds: float = 20.0,
     request: Mapping[str, Any] | None = None,
-) -> Story:  # fmt: skip
+) -> Story:
     """A run in which something happens some seconds after it entered a state."""
 
     async def story(life: Life) -> Run:

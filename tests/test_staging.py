@@ -81,8 +81,12 @@ class TestStaging:
         clean = {"PATH": os.environ["PATH"], "HOME": os.environ.get("HOME", "/")}
         done = subprocess.run(
             [str(interpreters[name]), "-c", program],
-            cwd=staged / name, env=clean, capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
+            cwd=staged / name,
+            env=clean,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
         assert done.returncode == 0, done.stderr[-2000:]
 
     @pytest.mark.parametrize("name", ["start_run", "advance_run", "react_to_event"])
@@ -94,9 +98,13 @@ class TestStaging:
             "'google.api_core', 'httpx'} & set(sys.modules); assert not heavy, heavy"
         )
         done = subprocess.run(
-            [str(interpreters[name]), "-c", program], cwd=staged / name,
-            env={"PATH": os.environ["PATH"]}, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+            [str(interpreters[name]), "-c", program],
+            cwd=staged / name,
+            env={"PATH": os.environ["PATH"]},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         assert done.returncode == 0, done.stderr[-2000:]
 
     @pytest.mark.parametrize("name", FUNCTIONS)

@@ -38,8 +38,11 @@ def sdk_root() -> Path:
         return link  # without the second that asking gcloud takes
     asked = subprocess.run(
         [gcloud, "info", "--format=value(installation.sdk_root)"],
-        capture_output=True, text=True, check=True, timeout=60,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=60,
+    )
     return Path(asked.stdout.strip())
 
 
@@ -52,10 +55,17 @@ def start_pubsub(children: Children) -> int:
     port = free_port()
     children.start(
         "pubsub",
-        [_java(), "-Xmx256m", "-XX:TieredStopAtLevel=1", "-jar", str(jars[-1]),
-         "--host=127.0.0.1", f"--port={port}"],
+        [
+            _java(),
+            "-Xmx256m",
+            "-XX:TieredStopAtLevel=1",
+            "-jar",
+            str(jars[-1]),
+            "--host=127.0.0.1",
+            f"--port={port}",
+        ],
         os.environ,
-    )  # fmt: skip
+    )
     return port
 
 

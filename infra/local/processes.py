@@ -57,10 +57,15 @@ class Children:
         """Start a process in a group of its own."""
         with (self._logs / f"{name}.log").open("ab") as log:
             child = subprocess.Popen(
-                list(command), env=dict(env), cwd=cwd, stdin=subprocess.DEVNULL,
-                stdout=log, stderr=subprocess.STDOUT, start_new_session=True,
+                list(command),
+                env=dict(env),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                start_new_session=True,
                 preexec_fn=die_with_parent,
-            )  # fmt: skip
+            )
         self._children.append((name, child))
         return child
 

@@ -32,9 +32,11 @@ _KINDS: dict[str, tuple[str, str, bool]] = {
     "ClusterRole": ("/apis/rbac.authorization.k8s.io/v1", "clusterroles", False),
     "ClusterRoleBinding": ("/apis/rbac.authorization.k8s.io/v1", "clusterrolebindings", False),
     "CustomResourceDefinition": (
-        "/apis/apiextensions.k8s.io/v1", "customresourcedefinitions", False,
+        "/apis/apiextensions.k8s.io/v1",
+        "customresourcedefinitions",
+        False,
     ),
-}  # fmt: skip
+}
 
 
 class ApiError(RuntimeError):

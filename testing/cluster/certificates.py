@@ -77,15 +77,21 @@ def create_authority(folder: Path) -> Authority:
         .add_extension(
             # Python 3.13 checks for it (VERIFY_X509_STRICT).
             x509.KeyUsage(
-                digital_signature=True, key_cert_sign=True, crl_sign=True,
-                content_commitment=False, key_encipherment=False, data_encipherment=False,
-                key_agreement=False, encipher_only=False, decipher_only=False,
+                digital_signature=True,
+                key_cert_sign=True,
+                crl_sign=True,
+                content_commitment=False,
+                key_encipherment=False,
+                data_encipherment=False,
+                key_agreement=False,
+                encipher_only=False,
+                decipher_only=False,
             ),
             critical=True,
         )
         .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
         .sign(key, hashes.SHA256())
-    )  # fmt: skip
+    )
     authority = Authority(folder, key, certificate)
     authority.ca_file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     return authority

@@ -142,13 +142,20 @@ class Functions:
         self.rung: list[str] = []
         self.ledger = MemoryLedger(
             Run(
-                run_id=plan.run_id, key=plan.run_id, request=StartRequest(), plan=plan,
-                created_at=now, deadline_at=now + 3600, hard_deadline_at=now + 7200,
-                execution=EXECUTION, state=State.STARTING_HEAD, zone_attempts=1,
+                run_id=plan.run_id,
+                key=plan.run_id,
+                request=StartRequest(),
+                plan=plan,
+                created_at=now,
+                deadline_at=now + 3600,
+                hard_deadline_at=now + 7200,
+                execution=EXECUTION,
+                state=State.STARTING_HEAD,
+                zone_attempts=1,
                 callback_url="http://callback.invalid/",
                 placement=Placement(zone_attempt=1, zone="us-east1-b", slot="s1", since=now),
             )
-        )  # fmt: skip
+        )
 
     @property
     def run(self) -> Run:
@@ -174,10 +181,12 @@ class Functions:
     def services(self, function: str) -> Services:
         """The services of a function, reaching the cluster as its account."""
         settings = Settings(
-            project=PROJECT, region="us-east1", report_bucket="reports",
+            project=PROJECT,
+            region="us-east1",
+            report_bucket="reports",
             kubeconfig=str(self._plane.kubeconfig(account(function))),
             endpoints=self._endpoints,
-        )  # fmt: skip
+        )
         found = Services(settings)
         found.__dict__.update(
             ledger=self.ledger,

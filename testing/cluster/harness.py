@@ -91,9 +91,11 @@ class ControlPlane:
             raise
 
     def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None,
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
         trace: TracebackType | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.stop()
 
     def api(self, user: str = ADMIN, *, impersonate: str | None = None) -> Api:
@@ -137,12 +139,23 @@ class ControlPlane:
     def _start_etcd(self) -> str:
         url, peer = f"http://127.0.0.1:{free_port()}", f"http://127.0.0.1:{free_port()}"
         command = [
-            _program("etcd", "etcd"), "--data-dir", str(self.folder / "etcd"),
-            "--listen-client-urls", url, "--advertise-client-urls", url,
-            "--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
-            "--initial-cluster", f"default={peer}",
-            "--unsafe-no-fsync", "--log-level", "warn",
-        ]  # fmt: skip
+            _program("etcd", "etcd"),
+            "--data-dir",
+            str(self.folder / "etcd"),
+            "--listen-client-urls",
+            url,
+            "--advertise-client-urls",
+            url,
+            "--listen-peer-urls",
+            peer,
+            "--initial-advertise-peer-urls",
+            peer,
+            "--initial-cluster",
+            f"default={peer}",
+            "--unsafe-no-fsync",
+            "--log-level",
+            "warn",
+        ]
         self.run("etcd", command, _environment()).wait_until(lambda: _answers(f"{url}/health"), 60)
         return url
 
@@ -163,37 +176,65 @@ class ControlPlane:
         accounts = str(certificates.service_account_key(self.folder))
         command = [
             _program("kubernetes", "kube-apiserver"),
-            "--etcd-servers", etcd_url,
-            "--bind-address", "127.0.0.1", "--secure-port", str(port),
-            "--advertise-address", network.BRIDGE_ADDRESS,
+            "--etcd-servers",
+            etcd_url,
+            "--bind-address",
+            "127.0.0.1",
+            "--secure-port",
+            str(port),
+            "--advertise-address",
+            network.BRIDGE_ADDRESS,
             # The `kubernetes` service would need endpoints; nobody here uses it.
-            "--endpoint-reconciler-type", "none",
-            "--tls-cert-file", str(crt), "--tls-private-key-file", str(key),
-            "--token-auth-file", str(token_file), "--client-ca-file", str(authority.ca_file),
-            "--authorization-mode", "RBAC",
-            "--service-cluster-ip-range", "10.202.0.0/16",
-            "--service-account-issuer", "https://kubernetes.default.svc",
-            "--service-account-key-file", accounts,
-            "--service-account-signing-key-file", accounts,
-            "--cert-dir", str(self.folder),
+            "--endpoint-reconciler-type",
+            "none",
+            "--tls-cert-file",
+            str(crt),
+            "--tls-private-key-file",
+            str(key),
+            "--token-auth-file",
+            str(token_file),
+            "--client-ca-file",
+            str(authority.ca_file),
+            "--authorization-mode",
+            "RBAC",
+            "--service-cluster-ip-range",
+            "10.202.0.0/16",
+            "--service-account-issuer",
+            "https://kubernetes.default.svc",
+            "--service-account-key-file",
+            accounts,
+            "--service-account-signing-key-file",
+            accounts,
+            "--cert-dir",
+            str(self.folder),
             "--allow-privileged",
             "--profiling=false",
-        ]  # fmt: skip
+        ]
         child = self.run("kube-apiserver", command, _environment())
         child.wait_until(lambda: _answers(f"{self.url}/readyz", self), 120)
 
     def _start_controllers(self) -> None:
         command = [
             _program("kubernetes", "kube-controller-manager"),
-            "--kubeconfig", str(self.kubeconfig()),
-            "--controllers", _CONTROLLERS,
-            "--service-account-private-key-file", str(self.folder / "service-accounts.key"),
-            "--root-ca-file", str(self.ca_file),
-            "--leader-elect=false", "--bind-address", "127.0.0.1",
-            "--secure-port", str(free_port()), "--cert-dir", str(self.folder),
+            "--kubeconfig",
+            str(self.kubeconfig()),
+            "--controllers",
+            _CONTROLLERS,
+            "--service-account-private-key-file",
+            str(self.folder / "service-accounts.key"),
+            "--root-ca-file",
+            str(self.ca_file),
+            "--leader-elect=false",
+            "--bind-address",
+            "127.0.0.1",
+            "--secure-port",
+            str(free_port()),
+            "--cert-dir",
+            str(self.folder),
             # Owned objects are few; the collector's default of 20 workers only burns memory.
-            "--concurrent-gc-syncs", "4",
-        ]  # fmt: skip
+            "--concurrent-gc-syncs",
+            "4",
+        ]
         child = self.run("kube-controller-manager", command, _environment())
         api = self.api()
         child.wait_until(lambda: api.find("ServiceAccount", "default") is not None, 60)
@@ -217,13 +258,21 @@ def start_operator(plane: ControlPlane, minor: str) -> Child:
         f"kuberay-{minor}",
         [
             program,
-            "--metrics-addr", "0", "--health-probe-bind-address", "0",
-            "--enable-leader-election=false", "--use-kubernetes-proxy",
-            "--log-stdout-encoder", "console",
+            "--metrics-addr",
+            "0",
+            "--health-probe-bind-address",
+            "0",
+            "--enable-leader-election=false",
+            "--use-kubernetes-proxy",
+            "--log-stdout-encoder",
+            "console",
         ],
-        {**_environment(), "KUBECONFIG": str(plane.kubeconfig(OPERATOR)),
-         "ENABLE_WEBHOOKS": "false"},
-    )  # fmt: skip
+        {
+            **_environment(),
+            "KUBECONFIG": str(plane.kubeconfig(OPERATOR)),
+            "ENABLE_WEBHOOKS": "false",
+        },
+    )
     child.wait_until(lambda: "Starting workers" in child.log.read_text(errors="replace"), 60)
     return child
 

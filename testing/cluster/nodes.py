@@ -46,9 +46,11 @@ class NodePool:
 
 
 SYSTEM_POOL = NodePool(
-    "system", 1, {"cloud.google.com/gke-nodepool": "system"},
+    "system",
+    1,
+    {"cloud.google.com/gke-nodepool": "system"},
     {"cpu": "15", "memory": "120Gi", "pods": "110"},
-)  # fmt: skip
+)
 
 
 def a4_pool(size: int, *, gpus: int = 8) -> NodePool:
@@ -121,8 +123,9 @@ class Nodes:
     def resize(self, pool: str, size: int, *, gpus: int | None = None) -> None:
         """Let a pool have ``size`` nodes from now on, new ones with so many GPUs; others stay."""
         with self._lock:
-            self.pools = [_resized(one, size, gpus) if one.name == pool else one
-                          for one in self.pools]  # fmt: skip
+            self.pools = [
+                _resized(one, size, gpus) if one.name == pool else one for one in self.pools
+            ]
 
     def preempt(self, node: str) -> None:
         """Take a Spot node back as GKE does: TERM to its pods, Failed, then no such node."""
@@ -181,9 +184,12 @@ class Nodes:
         self._end_process(pod)
         meta = pod["metadata"]
         self.api.delete(
-            "Pod", meta["name"], meta["namespace"],
-            gracePeriodSeconds=0, preconditions={"uid": meta["uid"]},
-        )  # fmt: skip
+            "Pod",
+            meta["name"],
+            meta["namespace"],
+            gracePeriodSeconds=0,
+            preconditions={"uid": meta["uid"]},
+        )
 
     def _schedule(self, pod: Pod, pods: list[Pod], nodes: dict[str, Any]) -> None:
         problem = self._missing_claim(pod)
@@ -192,8 +198,12 @@ class Nodes:
             target = self._scale_up(pod, nodes)
             problem = "0 nodes are available: no pool fits or may grow"
         if target is None:
-            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable",
-                         "message": problem}  # fmt: skip
+            condition = {
+                "type": "PodScheduled",
+                "status": "False",
+                "reason": "Unschedulable",
+                "message": problem,
+            }
             if not any(c.get("reason") == "Unschedulable" for c in conditions_of(pod)):
                 self._patch_status(pod, {"conditions": [condition]})
             return

@@ -11,15 +11,28 @@ Pod = dict[str, Any]
 def pod_status(pod: Pod, phase: str, state: dict[str, Any], *, ready: bool) -> dict[str, Any]:
     """The status of a pod whose containers are all in one state."""
     containers = [
-        {"name": c["name"], "image": c["image"], "imageID": "", "restartCount": 0,
-         "ready": ready, "started": phase == "Running", "state": state}
+        {
+            "name": c["name"],
+            "image": c["image"],
+            "imageID": "",
+            "restartCount": 0,
+            "ready": ready,
+            "started": phase == "Running",
+            "state": state,
+        }
         for c in pod["spec"]["containers"]
-    ]  # fmt: skip
+    ]
     inits = [
-        {"name": c["name"], "image": c["image"], "imageID": "", "restartCount": 0, "ready": True,
-         "state": {"terminated": {"exitCode": 0, "reason": "Completed"}}}
+        {
+            "name": c["name"],
+            "image": c["image"],
+            "imageID": "",
+            "restartCount": 0,
+            "ready": True,
+            "state": {"terminated": {"exitCode": 0, "reason": "Completed"}},
+        }
         for c in pod["spec"].get("initContainers", [])
-    ]  # fmt: skip
+    ]
     conditions = [
         condition("PodScheduled", True),
         condition("Initialized", True),

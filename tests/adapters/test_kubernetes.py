@@ -74,10 +74,14 @@ class TestRequests:
         assert error.value.failure is Failure.ACCESS
         assert len(pool.asked) == 2
 
-    @pytest.mark.parametrize("error", (
-        urllib3.exceptions.ConnectTimeoutError(), urllib3.exceptions.ReadTimeoutError(
-            urllib3.HTTPConnectionPool("x"), "/", "slow"), urllib3.exceptions.ProtocolError("cut"),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "error",
+        (
+            urllib3.exceptions.ConnectTimeoutError(),
+            urllib3.exceptions.ReadTimeoutError(urllib3.HTTPConnectionPool("x"), "/", "slow"),
+            urllib3.exceptions.ProtocolError("cut"),
+        ),
+    )
     def test_j5_no_answer_may_pass(self, error: Exception) -> None:
         kubernetes, _, _ = connected(error)
         with pytest.raises(ServiceError) as told:
@@ -95,10 +99,15 @@ class TestRequests:
         assert more["timeout"].connect_timeout <= 10 and more["timeout"].read_timeout <= 60
         assert more["retries"] is False
 
-    @pytest.mark.parametrize(("status", "failure"), (
-        (403, Failure.ACCESS), (422, Failure.CONFIG), (429, Failure.INFRA_TRANSIENT),
-        (500, Failure.INFRA_TRANSIENT),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("status", "failure"),
+        (
+            (403, Failure.ACCESS),
+            (422, Failure.CONFIG),
+            (429, Failure.INFRA_TRANSIENT),
+            (500, Failure.INFRA_TRANSIENT),
+        ),
+    )
     def test_every_status_has_its_class(self, status: int, failure: Failure) -> None:
         kubernetes, _, _ = connected(Reply(status, {"message": "why"}))
         with pytest.raises(ServiceError) as error:

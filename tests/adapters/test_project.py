@@ -44,14 +44,17 @@ class TestProject:
                 "pageToken=two": {"services": [{"config": {"name": "lustre.googleapis.com"}}]},
                 "pageSize=200": {
                     "services": [
-                        {"name": "projects/1/services/iam.googleapis.com",
-                         "config": {"name": "iam.googleapis.com", "title": "IAM"},
-                         "state": "ENABLED", "parent": "projects/1"}
+                        {
+                            "name": "projects/1/services/iam.googleapis.com",
+                            "config": {"name": "iam.googleapis.com", "title": "IAM"},
+                            "state": "ENABLED",
+                            "parent": "projects/1",
+                        }
                     ],
                     "nextPageToken": "two",
                 },
             }
-        )  # fmt: skip
+        )
         assert found.enabled_services() == {"iam.googleapis.com", "lustre.googleapis.com"}
         assert "filter=state%3AENABLED" in asked.calls[0][1]
         assert len(asked.calls) == 2
@@ -62,8 +65,11 @@ class TestProject:
             {
                 "/v2/projects/p/locations/us-east1/functions": {
                     "functions": [
-                        {"name": f"{path}/functions/start-run", "state": "ACTIVE",
-                         "environment": "GEN_2"},
+                        {
+                            "name": f"{path}/functions/start-run",
+                            "state": "ACTIVE",
+                            "environment": "GEN_2",
+                        },
                         {"name": f"{path}/functions/stage-data", "state": "FAILED"},
                     ]
                 },
@@ -71,7 +77,7 @@ class TestProject:
                     "workflows": [{"name": f"{path}/workflows/rl-run", "state": "ACTIVE"}]
                 },
             }
-        )  # fmt: skip
+        )
         assert found.functions("us-east1") == {"start-run": "ACTIVE", "stage-data": "FAILED"}
         assert found.workflows("us-east1") == {"rl-run": "ACTIVE"}
 
@@ -124,17 +130,22 @@ class TestProject:
             "metric": "lustre.googleapis.com/storage_for_500mbps_throughput_per_tib",
             "dimensions": ["zone", "network"],
             "dimensionsInfos": [
-                {"dimensions": {"zone": "us-east1-b"}, "details": {"value": "18000"},
-                 "applicableLocations": ["us-east1-b"]},
+                {
+                    "dimensions": {"zone": "us-east1-b"},
+                    "details": {"value": "18000"},
+                    "applicableLocations": ["us-east1-b"],
+                },
                 {"details": {"value": "-1"}},
             ],
-        }  # fmt: skip
+        }
         found, asked = project({"quotaInfos?pageSize=100": {"quotaInfos": [info]}})
         first, second = found.service_quotas("lustre.googleapis.com")
         assert first == ServiceQuota(
             f"{info['metric']} {info['quotaId']}",
-            {"zone": "us-east1-b"}, frozenset({"us-east1-b"}), 18_000,
-        )  # fmt: skip
+            {"zone": "us-east1-b"},
+            frozenset({"us-east1-b"}),
+            18_000,
+        )
         assert first.is_lustre_tier(500) and not first.is_lustre_tier(1000)
         assert second.limit == -1
         assert "/services/lustre.googleapis.com/" in asked.calls[0][1]
@@ -143,11 +154,14 @@ class TestProject:
         policy = {
             "version": 3,
             "bindings": [
-                {"role": "roles/datastore.user", "members": ["serviceAccount:a", "user:b"],
-                 "condition": {"title": "the ledger only", "expression": "..."}},
+                {
+                    "role": "roles/datastore.user",
+                    "members": ["serviceAccount:a", "user:b"],
+                    "condition": {"title": "the ledger only", "expression": "..."},
+                },
                 {"role": "roles/owner"},
             ],
-        }  # fmt: skip
+        }
         found, asked = project({"/projects/p:getIamPolicy": policy})
         assert found.project_bindings() == {
             ("roles/datastore.user", "serviceAccount:a"),

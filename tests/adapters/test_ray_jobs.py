@@ -14,10 +14,15 @@ from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
 
 JOB = {
-    "submission_id": "rl-0123456789-a1", "status": "RUNNING", "message": "Job is running",
-    "driver_exit_code": None, "error_type": None, "metadata": {"run_id": "rl-0123456789"},
-    "entrypoint": "python3 x", "driver_node_id": "n1",
-}  # fmt: skip
+    "submission_id": "rl-0123456789-a1",
+    "status": "RUNNING",
+    "message": "Job is running",
+    "driver_exit_code": None,
+    "error_type": None,
+    "metadata": {"run_id": "rl-0123456789"},
+    "entrypoint": "python3 x",
+    "driver_node_id": "n1",
+}
 EXISTS = (
     b"Traceback ...\nValueError: Job with submission_id rl-0123456789-a1 already exists. "
     b"Please use a different submission_id."
@@ -57,16 +62,19 @@ def submit(*steps: Step) -> tuple[RayJob, Dashboard]:
 
 
 class TestSubmit:
-    @pytest.mark.parametrize("first", (
-        Answer(200, b"{}"),
-        Answer(500, EXISTS),  # the second post of one id: adopted
-        Answer(500, b"Please use a different submission_id."),
-        lost(),  # accepted, and the answer lost
-        Answer(500, b"internal error"),
-        Answer(502, b"<html>bad gateway</html>"),
-        Answer(504, b""),
-        Answer(200, b"<html>login</html>"),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "first",
+        (
+            Answer(200, b"{}"),
+            Answer(500, EXISTS),  # the second post of one id: adopted
+            Answer(500, b"Please use a different submission_id."),
+            lost(),  # accepted, and the answer lost
+            Answer(500, b"internal error"),
+            Answer(502, b"<html>bad gateway</html>"),
+            Answer(504, b""),
+            Answer(200, b"<html>login</html>"),
+        ),
+    )
     def test_b3_g11_a_job_that_is_there_is_ours(self, first: Step) -> None:
         job, dashboard = submit(first, found())
         assert job.submission_id == "rl-0123456789-a1"
@@ -75,17 +83,20 @@ class TestSubmit:
             ("GET", "api/jobs/rl-0123456789-a1"),
         ]
 
-    @pytest.mark.parametrize(("first", "failure", "retryable"), (
-        (lost(), Failure.INFRA_TRANSIENT, True),
-        (Answer(500, b"No available agent to submit job"), Failure.INFRA_TRANSIENT, True),
-        (Answer(503, b""), Failure.INFRA_TRANSIENT, True),
-        (Answer(500, EXISTS), Failure.INFRA_TRANSIENT, True),
-        (Answer(200, b"{}"), Failure.INFRA_TRANSIENT, True),
-        (Answer(400, b"Traceback: unknown field"), Failure.CONFIG, False),
-        (Answer(405, b""), Failure.CONFIG, False),
-        (Answer(401, b""), Failure.ACCESS, False),
-        (Answer(403, b"forbidden"), Failure.ACCESS, False),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("first", "failure", "retryable"),
+        (
+            (lost(), Failure.INFRA_TRANSIENT, True),
+            (Answer(500, b"No available agent to submit job"), Failure.INFRA_TRANSIENT, True),
+            (Answer(503, b""), Failure.INFRA_TRANSIENT, True),
+            (Answer(500, EXISTS), Failure.INFRA_TRANSIENT, True),
+            (Answer(200, b"{}"), Failure.INFRA_TRANSIENT, True),
+            (Answer(400, b"Traceback: unknown field"), Failure.CONFIG, False),
+            (Answer(405, b""), Failure.CONFIG, False),
+            (Answer(401, b""), Failure.ACCESS, False),
+            (Answer(403, b"forbidden"), Failure.ACCESS, False),
+        ),
+    )
     def test_g3_g11_a_job_that_is_not_there_is_an_error_of_its_class(
         self, first: Step, failure: Failure, retryable: bool
     ) -> None:
@@ -117,14 +128,17 @@ class TestSubmit:
 
 
 class TestLooks:
-    @pytest.mark.parametrize(("answer", "kind"), (
-        (Answer(404, b"Job X does not exist"), NotFound),
-        (Answer(500, b"oops"), ServiceError),
-        (Answer(503, b"no endpoints available for service"), ServiceError),
-        (Answer(200, b"<html>"), ServiceError),
-        (Answer(200, b""), ServiceError),
-        (Answer(401, b""), ServiceError),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("answer", "kind"),
+        (
+            (Answer(404, b"Job X does not exist"), NotFound),
+            (Answer(500, b"oops"), ServiceError),
+            (Answer(503, b"no endpoints available for service"), ServiceError),
+            (Answer(200, b"<html>"), ServiceError),
+            (Answer(200, b""), ServiceError),
+            (Answer(401, b""), ServiceError),
+        ),
+    )
     def test_get_every_answer_that_is_none(self, answer: Answer, kind: type[ServiceError]) -> None:
         with pytest.raises(kind):
             RayJobs(Dashboard(answer)).get("x")
@@ -138,16 +152,27 @@ class TestLooks:
         RayJobs(dashboard).get("Bad/Id x?y")
         assert dashboard.asked == [("GET", "api/jobs/Bad%2FId%20x%3Fy")]
 
-    @pytest.mark.parametrize(("status", "over"), (
-        ("PENDING", False), ("RUNNING", False), ("STOPPED", True), ("SUCCEEDED", True),
-        ("FAILED", True),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("status", "over"),
+        (
+            ("PENDING", False),
+            ("RUNNING", False),
+            ("STOPPED", True),
+            ("SUCCEEDED", True),
+            ("FAILED", True),
+        ),
+    )
     def test_is_over(self, status: str, over: bool) -> None:
         assert RayJobs(Dashboard(found(status=status))).get("x").is_over is over
 
-    @pytest.mark.parametrize("answer", (
-        Answer(200, b'{"stopped": true}'), Answer(200, b'{"stopped": false}'), Answer(404, b""),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "answer",
+        (
+            Answer(200, b'{"stopped": true}'),
+            Answer(200, b'{"stopped": false}'),
+            Answer(404, b""),
+        ),
+    )
     def test_stop_what_is_over_or_unknown_is_fine(self, answer: Answer) -> None:
         RayJobs(Dashboard(answer)).stop("x")
 
@@ -181,10 +206,15 @@ class TestLooks:
 
 
 class TestDirect:
-    @pytest.mark.parametrize("error", (
-        httpx.ConnectError("refused"), httpx.ReadTimeout("slow"),
-        httpx.RemoteProtocolError("cut"), httpx.ConnectTimeout("slow"),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "error",
+        (
+            httpx.ConnectError("refused"),
+            httpx.ReadTimeout("slow"),
+            httpx.RemoteProtocolError("cut"),
+            httpx.ConnectTimeout("slow"),
+        ),
+    )
     def test_no_answer_may_pass(
         self, error: httpx.HTTPError, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -73,12 +73,19 @@ class TestRest:
         assert error.value.failure is Failure.ACCESS
         assert len(asked) == 2
 
-    @pytest.mark.parametrize(("status", "failure", "retryable"), (
-        (400, Failure.CONFIG, False), (403, Failure.ACCESS, False),
-        (409, Failure.CONFIG, False), (412, Failure.CONFIG, False),
-        (429, Failure.INFRA_TRANSIENT, True), (500, Failure.INFRA_TRANSIENT, True),
-        (503, Failure.INFRA_TRANSIENT, True), (302, Failure.CONFIG, False),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("status", "failure", "retryable"),
+        (
+            (400, Failure.CONFIG, False),
+            (403, Failure.ACCESS, False),
+            (409, Failure.CONFIG, False),
+            (412, Failure.CONFIG, False),
+            (429, Failure.INFRA_TRANSIENT, True),
+            (500, Failure.INFRA_TRANSIENT, True),
+            (503, Failure.INFRA_TRANSIENT, True),
+            (302, Failure.CONFIG, False),
+        ),
+    )
     def test_every_status_has_its_class(
         self, status: int, failure: Failure, retryable: bool
     ) -> None:
@@ -94,10 +101,15 @@ class TestRest:
         with pytest.raises(NotFound):
             rest(handler).call("lustre", "GET", "/v1/x")
 
-    @pytest.mark.parametrize("error", (
-        httpx.ConnectError("refused"), httpx.ConnectTimeout("x"), httpx.ReadTimeout("x"),
-        httpx.RemoteProtocolError("cut"),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "error",
+        (
+            httpx.ConnectError("refused"),
+            httpx.ConnectTimeout("x"),
+            httpx.ReadTimeout("x"),
+            httpx.RemoteProtocolError("cut"),
+        ),
+    )
     def test_no_answer_may_pass(self, error: Exception) -> None:
         handler, _ = answers(error)
         with pytest.raises(ServiceError) as told:
@@ -133,8 +145,12 @@ def output(found: Any) -> str:
 
 class TestBuilds:
     def one(self, **more: Any) -> Any:
-        body = {"id": "b", "status": "FAILURE", "tags": ["lustrum"],
-                "createTime": "2026-01-01T00:00:00.123456789Z"}  # fmt: skip
+        body = {
+            "id": "b",
+            "status": "FAILURE",
+            "tags": ["lustrum"],
+            "createTime": "2026-01-01T00:00:00.123456789Z",
+        }
         handler, self.asked = answers({"builds": [{**body, **more}]})
         return Builds(rest(handler), SETTINGS).tagged("rl-0123456789-deploy-z1")[0]
 
@@ -143,12 +159,17 @@ class TestBuilds:
         assert self.asked[0].url.path == "/v1/projects/p/locations/us-east1/builds"
         assert self.asked[0].url.params["filter"] == 'tags="rl-0123456789-deploy-z1"'
 
-    @pytest.mark.parametrize(("results", "expected"), (
-        ({"buildStepOutputs": [output({"class": "STOCKOUT"})]}, {"class": "STOCKOUT"}),
-        ({"buildStepOutputs": [output({"a": 1}), "", output({"a": 2})]}, {"a": 2}),
-        ({"buildStepOutputs": ["%%%", output([1]), "bm90IGpzb24="]}, {}),
-        ({"buildStepOutputs": None}, {}), (None, {}), ({}, {}),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("results", "expected"),
+        (
+            ({"buildStepOutputs": [output({"class": "STOCKOUT"})]}, {"class": "STOCKOUT"}),
+            ({"buildStepOutputs": [output({"a": 1}), "", output({"a": 2})]}, {"a": 2}),
+            ({"buildStepOutputs": ["%%%", output([1]), "bm90IGpzb24="]}, {}),
+            ({"buildStepOutputs": None}, {}),
+            (None, {}),
+            ({}, {}),
+        ),
+    )
     def test_the_output_of_the_last_step_that_left_one(
         self, results: Any, expected: dict[str, Any]
     ) -> None:
@@ -158,10 +179,19 @@ class TestBuilds:
         assert self.one().created_at == pytest.approx(1767225600.123456)
         assert self.one(createTime=None).created_at == 0
 
-    @pytest.mark.parametrize(("status", "live"), (
-        ("PENDING", True), ("QUEUED", True), ("WORKING", True), ("SUCCESS", False),
-        ("FAILURE", False), ("CANCELLED", False), ("TIMEOUT", False), ("EXPIRED", False),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("status", "live"),
+        (
+            ("PENDING", True),
+            ("QUEUED", True),
+            ("WORKING", True),
+            ("SUCCESS", False),
+            ("FAILURE", False),
+            ("CANCELLED", False),
+            ("TIMEOUT", False),
+            ("EXPIRED", False),
+        ),
+    )
     def test_is_live(self, status: str, live: bool) -> None:
         assert self.one(status=status).is_live is live
 
@@ -181,9 +211,11 @@ class TestLustre:
 
     def test_list_of_all_places_with_those_that_did_not_answer(self) -> None:
         found = self.lustre(
-            {"instances": [{"name": INSTANCE, "state": "ACTIVE", "labels": {"a": "b"}}],
-             "unreachable": ["us-west1-a"]},
-        ).list()  # fmt: skip
+            {
+                "instances": [{"name": INSTANCE, "state": "ACTIVE", "labels": {"a": "b"}}],
+                "unreachable": ["us-west1-a"],
+            },
+        ).list()
         [one] = found.items
         assert (one.name, one.zone, one.state) == ("rl-0123456789", "us-east1-b", "ACTIVE")
         assert found.missing == ["us-west1-a"]
@@ -215,21 +247,34 @@ class TestLustre:
         with pytest.raises(ServiceError):
             lustre.export("us-east1-b", "rl-0123456789", "/x", "gs://b/x/")
 
-    @pytest.mark.parametrize(("body", "done", "problem"), (
-        ({}, False, ""),
-        ({"done": True}, True, ""),
-        ({"done": True, "error": {"message": "PERMISSION_DENIED"}}, True, "PERMISSION_DENIED"),
-        ({"done": True, "metadata": {"operationMetadata": {"counters": {
-            "objectsFailedCount": "2"}}}}, True, "2 objects could not be copied"),
-        ({"metadata": None}, False, ""),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("body", "done", "problem"),
+        (
+            ({}, False, ""),
+            ({"done": True}, True, ""),
+            ({"done": True, "error": {"message": "PERMISSION_DENIED"}}, True, "PERMISSION_DENIED"),
+            (
+                {
+                    "done": True,
+                    "metadata": {"operationMetadata": {"counters": {"objectsFailedCount": "2"}}},
+                },
+                True,
+                "2 objects could not be copied",
+            ),
+            ({"metadata": None}, False, ""),
+        ),
+    )
     def test_i6_transfer(self, body: dict[str, Any], done: bool, problem: str) -> None:
         found = self.lustre(body).transfer("op1")
         assert (found.done, found.problem) == (done, problem)
 
     def test_transfer_counts_what_was_there_already(self) -> None:
-        counters = {"objectsCopiedCount": "2", "objectsSkippedCount": "1",
-                    "bytesCopiedCount": "20", "bytesSkippedCount": 5}  # fmt: skip
+        counters = {
+            "objectsCopiedCount": "2",
+            "objectsSkippedCount": "1",
+            "bytesCopiedCount": "20",
+            "bytesSkippedCount": 5,
+        }
         body = {"metadata": {"operationMetadata": {"counters": counters}}}
         found = self.lustre(body).transfer("op1")
         assert (found.files, found.bytes) == (3, 25)
@@ -238,20 +283,27 @@ class TestLustre:
 class TestCompute:
     def test_machines_with_places_that_did_not_answer(self) -> None:
         items = {
-            "zones/us-east1-b": {"instances": [
-                {"name": "vm", "zone": "https://x/zones/us-east1-b", "status": "RUNNING",
-                 "labels": {"goog-k8s-cluster-name": "rl-0123456789"},
-                 "guestAccelerators": [{"acceleratorCount": 8}]},
-                {"name": "bare"},
-            ]},
+            "zones/us-east1-b": {
+                "instances": [
+                    {
+                        "name": "vm",
+                        "zone": "https://x/zones/us-east1-b",
+                        "status": "RUNNING",
+                        "labels": {"goog-k8s-cluster-name": "rl-0123456789"},
+                        "guestAccelerators": [{"acceleratorCount": 8}],
+                    },
+                    {"name": "bare"},
+                ]
+            },
             "zones/us-east1-c": {"warning": {"code": "UNREACHABLE"}},
             "zones/us-east1-d": {"warning": {"code": "NO_RESULTS_ON_PAGE"}},
-        }  # fmt: skip
+        }
         handler, asked = answers({"items": items, "unreachables": ["zones/x"]}, {})
         found = Compute(rest(handler), SETTINGS).machines("rl-0123456789")
         assert [(one.name, one.zone, one.gpus, one.cluster) for one in found.items] == [
-            ("vm", "us-east1-b", 8, "rl-0123456789"), ("bare", "", 0, ""),
-        ]  # fmt: skip
+            ("vm", "us-east1-b", 8, "rl-0123456789"),
+            ("bare", "", 0, ""),
+        ]
         assert found.missing == ["zones/x", "zones/us-east1-c"]
         assert asked[0].url.params["filter"].endswith("goog-k8s-cluster-name=rl-0123456789")
 

@@ -30,14 +30,26 @@ def modules(raw: Blueprint) -> dict[str, Blueprint]:
 @pytest.fixture
 def expanded(tmp_path: Path) -> Blueprint:
     values = {
-        "project_id": "my-project", "deployment_name": "rl-4f0c2a9d31", "region": "us-east1",
-        "zone": "us-east1-b", "nodes": 8, "spot": True, "lustre_size_gib": 36000,
-        "reservation_affinity": {"consume_reservation_type": "NO_RESERVATION",
-                                 "specific_reservations": []},
-        "lustre_throughput": 500, "expires": "1798761600", "network": "lustrum",
-        "subnetwork": "s", "pods_range": "p", "services_range": "v",
-        "control_plane_cidr": "172.20.0.0/28", "node_account": "n@my-project.iam",
-    }  # fmt: skip
+        "project_id": "my-project",
+        "deployment_name": "rl-4f0c2a9d31",
+        "region": "us-east1",
+        "zone": "us-east1-b",
+        "nodes": 8,
+        "spot": True,
+        "lustre_size_gib": 36000,
+        "reservation_affinity": {
+            "consume_reservation_type": "NO_RESERVATION",
+            "specific_reservations": [],
+        },
+        "lustre_throughput": 500,
+        "expires": "1798761600",
+        "network": "lustrum",
+        "subnetwork": "s",
+        "pods_range": "p",
+        "services_range": "v",
+        "control_plane_cidr": "172.20.0.0/28",
+        "node_account": "n@my-project.iam",
+    }
     file = tmp_path / "deployment.yaml"
     file.write_text(yaml.safe_dump({"vars": values}))
     return expand(BLUEPRINT / "rl-a4.yaml", file)
@@ -50,10 +62,13 @@ class TestBlueprint:
     def test_blueprint_makes_no_network_bucket_account_or_job(self, raw: Blueprint) -> None:
         sources = {one["source"] for one in raw["deployment_groups"][0]["modules"]}
         assert sources == {
-            "modules/network/pre-existing-vpc", "modules/scheduler/gke-cluster",
-            "modules/compute/gke-node-pool", "modules/file-system/managed-lustre",
-            "modules/file-system/gke-persistent-volume", "modules/management/kubectl-apply",
-        }  # fmt: skip
+            "modules/network/pre-existing-vpc",
+            "modules/scheduler/gke-cluster",
+            "modules/compute/gke-node-pool",
+            "modules/file-system/managed-lustre",
+            "modules/file-system/gke-persistent-volume",
+            "modules/management/kubectl-apply",
+        }
 
     def test_cluster_is_held_to_the_zone_and_can_be_destroyed(
         self, modules: dict[str, Blueprint]
@@ -127,8 +142,9 @@ class TestInside:
     def test_volume_points_at_the_instance(self, expanded: Blueprint) -> None:
         volume = manifests(expanded, "10.0.0.2@tcp:/lustrefs")[0]
         assert volume["spec"]["csi"]["volumeAttributes"] == {
-            "ip": "10.0.0.2", "filesystem": "lustrefs"
-        }  # fmt: skip
+            "ip": "10.0.0.2",
+            "filesystem": "lustrefs",
+        }
         assert volume["spec"]["persistentVolumeReclaimPolicy"] == "Retain"
 
     def roles(self, expanded: Blueprint) -> list[Blueprint]:

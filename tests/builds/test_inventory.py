@@ -11,8 +11,10 @@ from tests.builds.paths import load
 
 inventory = load("inventory")
 ENV = {
-    "LUSTRUM_PROJECT": "p", "LUSTRUM_RUN_ID": "rl-4f0c2a9d31", "LUSTRUM_ZONE": "us-east1-b",
-}  # fmt: skip
+    "LUSTRUM_PROJECT": "p",
+    "LUSTRUM_RUN_ID": "rl-4f0c2a9d31",
+    "LUSTRUM_ZONE": "us-east1-b",
+}
 GONE = {
     "container": "ResponseError: code=404, message=Not found: projects/p/locations/l/clusters/c.",
     "lustre": "NOT_FOUND: Resource 'projects/p/.../instances/i' was not found",

@@ -172,10 +172,15 @@ class TestSubstitute:
     @pytest.mark.parametrize(
         ("text", "expected"),
         [
-            ("a-$_X-b", "a-v-b"), ("${_X}s", "vs"), ("$$_X", "$_X"), ("$BUILD_ID", "id"),
-            ("$COMMIT_SHA", ""), ("$_OTHER", ""), ("100$", "100$"),
+            ("a-$_X-b", "a-v-b"),
+            ("${_X}s", "vs"),
+            ("$$_X", "$_X"),
+            ("$BUILD_ID", "id"),
+            ("$COMMIT_SHA", ""),
+            ("$_OTHER", ""),
+            ("100$", "100$"),
         ],
-    )  # fmt: skip
+    )
     def test_substitute_a_text(self, text: str, expected: str) -> None:
         assert substitute(text, {"_X": "v", "BUILD_ID": "id"}, loose=True) == expected
 
@@ -186,9 +191,12 @@ class TestSubstitute:
 
 class TestFilter:
     BUILD: Mapping[str, Any] = {
-        "id": "1", "status": "WORKING", "tags": ["lustrum", "rl-4f0c2a9d31"],
-        "createTime": "2026-01-01T00:00:00Z", "substitutions": {"_RUN_ID": "rl-4f0c2a9d31"},
-    }  # fmt: skip
+        "id": "1",
+        "status": "WORKING",
+        "tags": ["lustrum", "rl-4f0c2a9d31"],
+        "createTime": "2026-01-01T00:00:00Z",
+        "substitutions": {"_RUN_ID": "rl-4f0c2a9d31"},
+    }
 
     @pytest.mark.parametrize(
         ("text", "expected"),

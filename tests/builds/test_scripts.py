@@ -174,9 +174,14 @@ class TestTools:
         from tests.builds.test_settings import TOLD
 
         done = subprocess.run(
-            ["bash", "lustrum/steps/prepare.sh"], cwd=tmp_path, capture_output=True, text=True,
-            env={"PATH": f"{path}:/usr/bin:/bin", **TOLD, **env}, timeout=60, check=False,
-        )  # fmt: skip
+            ["bash", "lustrum/steps/prepare.sh"],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            env={"PATH": f"{path}:/usr/bin:/bin", **TOLD, **env},
+            timeout=60,
+            check=False,
+        )
         assert done.returncode == 0, done.stderr
         result = tmp_path / "result.json"
         return result.read_text() if result.exists() else done.stdout

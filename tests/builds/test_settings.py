@@ -44,8 +44,13 @@ def check(told: dict[str, str], cwd: Path) -> tuple[int, str]:
     env = {"PATH": os.environ["PATH"], **told}
     done = subprocess.run(
         [sys.executable, str(STEPS / "settings.py"), "check"],
-        capture_output=True, text=True, env=env, cwd=cwd, timeout=30, check=False,
-    )  # fmt: skip
+        capture_output=True,
+        text=True,
+        env=env,
+        cwd=cwd,
+        timeout=30,
+        check=False,
+    )
     return done.returncode, done.stdout
 
 

@@ -27,12 +27,17 @@ ENV = {
     "LUSTRUM_SLOTS": json.dumps(
         [
             {
-                "name": "us-east1-0", "region": "us-east1", "network": "n", "subnetwork": "s0",
-                "pods_range": "p0", "services_range": "v0", "control_plane_cidr": "10.0.0.0/28",
+                "name": "us-east1-0",
+                "region": "us-east1",
+                "network": "n",
+                "subnetwork": "s0",
+                "pods_range": "p0",
+                "services_range": "v0",
+                "control_plane_cidr": "10.0.0.0/28",
             }
         ]
     ),
-}  # fmt: skip
+}
 
 
 class FakeStorage:

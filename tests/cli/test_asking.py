@@ -81,9 +81,10 @@ class TestStart:
     def test_start_tells_of_a_refusal_by_the_control_plane(self, lustrum: Shell) -> None:
         def refuse() -> None:
             lustrum.ledger.append_event(
-                "rejected", "1",
+                "rejected",
+                "1",
                 {"message_id": "1", "field": "image", "value": "x", "reason": "is too new"},
-            )  # fmt: skip
+            )
 
         lustrum.on_sleep = refuse
         result = lustrum("start", "-", stdin="{}")
@@ -124,10 +125,11 @@ class TestStart:
             if sum(alive.slept) > 20:
                 done = records.eventful_run()
                 alive.ledger.change(
-                    run_id, lambda one: one.__dict__.update(
+                    run_id,
+                    lambda one: one.__dict__.update(
                         {**done.__dict__, "run_id": run_id, "closed_at": alive.now}
                     ),
-                )  # fmt: skip
+                )
 
         alive.on_sleep = close_soon
         result = alive("start", "-", "--watch", "--key", "watched", stdin="{}")

@@ -22,8 +22,16 @@ class TestHelp:
         result = lustrum()
         assert result.exit_code == 0
         for name in (
-            "plan", "start", "list", "watch", "cancel", "extend", "report", "doctor", "dashboard",
-        ):  # fmt: skip
+            "plan",
+            "start",
+            "list",
+            "watch",
+            "cancel",
+            "extend",
+            "report",
+            "doctor",
+            "dashboard",
+        ):
             assert f"  {name} " in result.stdout
 
     @pytest.mark.parametrize("name", COMMANDS)
@@ -62,8 +70,11 @@ class TestErrors:
             (["plan", "-"], '{"node": 8}', "node: 8: is not a known field"),
             (["plan", "-"], '{"limits": {"hours": 900}}', "limits.hours: 900"),
             (["plan", "-"], '{"overrides": {"grpo.x": "$(id)"}}', "overrides.grpo.x"),
-            (["plan", "-"], '{"action": "cancel", "run_id": "rl-0123456789"}',
-             'action: "cancel": use `lustrum cancel RUN`'),
+            (
+                ["plan", "-"],
+                '{"action": "cancel", "run_id": "rl-0123456789"}',
+                'action: "cancel": use `lustrum cancel RUN`',
+            ),
             (["start", "-"], '{"profile": "none"}', 'profile: "none": must be one of'),
             (["watch", "../etc"], None, 'RUN: "../etc": must be a run id'),
             (["cancel", "rl-0123456789"], None, "is not a run known here"),
@@ -73,7 +84,7 @@ class TestErrors:
             (["dashboard", "rl-0123456789"], None, "is not a run known here"),
             (["--env", "/no/such.json", "list"], None, "--env"),
         ],
-    )  # fmt: skip
+    )
     def test_bad_input_is_one_line_and_exit_2(
         self, lustrum: Shell, words: list[str], stdin: str | None, expected: str
     ) -> None:

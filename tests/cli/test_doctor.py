@@ -46,8 +46,10 @@ class TestDoctor:
         lustrum("doctor", "--project", "other", "--region", "europe-west4", "--json")
         [options] = examined
         assert (options.project, options.region, options.as_json) == (
-            "other", "europe-west4", True,
-        )  # fmt: skip
+            "other",
+            "europe-west4",
+            True,
+        )
 
     def test_doctor_examines_for_a_given_request(
         self, lustrum: Shell, examined: list[checks.Options]

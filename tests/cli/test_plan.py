@@ -29,22 +29,41 @@ class TestPlan:
     def test_plan_of_the_original_recipe_shows_every_default(self, lustrum: Shell) -> None:
         text = lustrum("plan", "-", stdin="{}").stdout
         for expected in (
-            "us-east1-b", "8 x a4-highgpu-8g", "8 x nvidia-b200", "64 in all", "spot",
-            "nvcr.io/nvidia/nemo-rl:v0.4.0", "Ray 2.46.0", "8 GPU, 100 CPU, 1000Gi",
-            "no GPU, 8 CPU, 64Gi", "claimName: lustre-pvc", "mountPath: /dev/shm",
-            "medium: Memory", "Qwen/Qwen2.5-72B-Instruct", "data.dataset_name=DeepScaler",
-            "grpo.max_num_steps=20", "grpo.num_generations_per_prompt=8",
-            "grpo.num_prompts_per_step=32", "policy.train_global_batch_size=256",
-            "checkpointing.save_period=2", "checkpointing.keep_top_k=2",
-            "grpo_math_70B_megatron.yaml", "rayVersion: 2.46.0", "36000 GiB at 500 MB/s per TiB",
-        ):  # fmt: skip
+            "us-east1-b",
+            "8 x a4-highgpu-8g",
+            "8 x nvidia-b200",
+            "64 in all",
+            "spot",
+            "nvcr.io/nvidia/nemo-rl:v0.4.0",
+            "Ray 2.46.0",
+            "8 GPU, 100 CPU, 1000Gi",
+            "no GPU, 8 CPU, 64Gi",
+            "claimName: lustre-pvc",
+            "mountPath: /dev/shm",
+            "medium: Memory",
+            "Qwen/Qwen2.5-72B-Instruct",
+            "data.dataset_name=DeepScaler",
+            "grpo.max_num_steps=20",
+            "grpo.num_generations_per_prompt=8",
+            "grpo.num_prompts_per_step=32",
+            "policy.train_global_batch_size=256",
+            "checkpointing.save_period=2",
+            "checkpointing.keep_top_k=2",
+            "grpo_math_70B_megatron.yaml",
+            "rayVersion: 2.46.0",
+            "36000 GiB at 500 MB/s per TiB",
+        ):
             assert expected in text, expected
         for name, value in (
-            ("GLOO_SOCKET_IFNAME", "eth0"), ("NCCL_SOCKET_IFNAME", "eth0"),
-            ("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1"), ("HF_HOME", "/lustre/cache/huggingface"),
-            ("_NODES", "8"), ("_CAPACITY", "spot"), ("_LUSTRE_CAPACITY_GIB", "36000"),
+            ("GLOO_SOCKET_IFNAME", "eth0"),
+            ("NCCL_SOCKET_IFNAME", "eth0"),
+            ("RAY_OVERRIDE_JOB_RUNTIME_ENV", "1"),
+            ("HF_HOME", "/lustre/cache/huggingface"),
+            ("_NODES", "8"),
+            ("_CAPACITY", "spot"),
+            ("_LUSTRE_CAPACITY_GIB", "36000"),
             ("attempts", "5"),
-        ):  # fmt: skip
+        ):
             assert [value] == [
                 line.split()[1] for line in text.splitlines() if line.split()[:1] == [name]
             ], name

@@ -84,8 +84,12 @@ class TestList:
         assert head.split()[:3] == ["RUN", "NAME", "STATE"]
         assert first.split()[:3] == [younger.run_id, "younger", "REQUESTED"]
         assert second.split()[:5] == [
-            records.RUN_ID, "nightly", "SUCCEEDED", "20/20", "us-central1-b",
-        ]  # fmt: skip
+            records.RUN_ID,
+            "nightly",
+            "SUCCEEDED",
+            "20/20",
+            "us-central1-b",
+        ]
         assert COST in second
 
     def test_list_live_leaves_out_what_is_over(self, lustrum: Shell) -> None:

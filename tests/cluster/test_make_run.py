@@ -65,9 +65,12 @@ class TestMakeRun:
         nodes.behaviour.real = lambda pod: True
         run = subprocess.run(
             [sys.executable, "-m", "infra.local.run", "examples/requests/tiny.json"],
-            cwd=REPOSITORY, env=os.environ | env | {"LUSTRUM_POD_HOST": host},
-            capture_output=True, text=True, timeout=400,
-        )  # fmt: skip
+            cwd=REPOSITORY,
+            env=os.environ | env | {"LUSTRUM_POD_HOST": host},
+            capture_output=True,
+            text=True,
+            timeout=400,
+        )
         print(run.stdout, run.stderr)
         last = run.stdout.splitlines()[-1]
         assert run.returncode == 0

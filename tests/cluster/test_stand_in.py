@@ -220,9 +220,12 @@ def ray_cluster_object(server: Server) -> Any:
 
 def wrong_content_type(server: Server) -> Any:
     answer = server(
-        "PATCH", f"{CONFIG_MAPS}/probe", params=STRICT,
-        headers={"Content-Type": "application/json"}, json=_config_map(),
-    )  # fmt: skip
+        "PATCH",
+        f"{CONFIG_MAPS}/probe",
+        params=STRICT,
+        headers={"Content-Type": "application/json"},
+        json=_config_map(),
+    )
     return outcome(answer)
 
 

@@ -26,9 +26,11 @@ def client(name: str, services: FakeServices, patch: pytest.MonkeyPatch) -> Any:
 
 
 def post(
-    app: Any, body: bytes, content_type: str | None = "application/json",
+    app: Any,
+    body: bytes,
+    content_type: str | None = "application/json",
     headers: Mapping[str, str] | None = None,
-) -> Any:  # fmt: skip
+) -> Any:
     """Post raw bytes."""
     more = {} if content_type is None else {"content_type": content_type}
     return app.post("/", data=body, headers=dict(headers or {}), **more)

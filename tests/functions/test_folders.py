@@ -17,18 +17,29 @@ HOUSE = ROOT.parent
 LIBRARY = HOUSE / "shared"
 # Import root -> distribution, for everything a function may load that is not the library's own.
 DISTRIBUTIONS = {
-    "cronsim": "cronsim", "flask": None, "functions_framework": "functions-framework",
-    "google.api_core": None, "google.auth": "google-auth",
+    "cronsim": "cronsim",
+    "flask": None,
+    "functions_framework": "functions-framework",
+    "google.api_core": None,
+    "google.auth": "google-auth",
     "google.cloud.container_v1": "google-cloud-container",
     "google.cloud.firestore": "google-cloud-firestore",
     "google.cloud.firestore_v1": "google-cloud-firestore",
     "google.cloud.monitoring_v3": "google-cloud-monitoring",
     "google.cloud.pubsub_v1": "google-cloud-pubsub",
     "google.cloud.workflows": "google-cloud-workflows",
-    "grpc": None, "httpx": "httpx", "jinja2": "jinja2", "kubernetes": "kubernetes",
-    "matplotlib": "matplotlib", "pydantic": "pydantic", "urllib3": None, "yaml": "pyyaml",
-    "requests": "requests", "markupsafe": None, "numpy": None,
-}  # fmt: skip
+    "grpc": None,
+    "httpx": "httpx",
+    "jinja2": "jinja2",
+    "kubernetes": "kubernetes",
+    "matplotlib": "matplotlib",
+    "pydantic": "pydantic",
+    "urllib3": None,
+    "yaml": "pyyaml",
+    "requests": "requests",
+    "markupsafe": None,
+    "numpy": None,
+}
 # The services a step asks for, by the attribute that makes the adapter.
 SERVICES = {
     "ledger": ["google.cloud.firestore", "lustrum.adapters.ledger"],
@@ -206,9 +217,15 @@ class TestFolders:
         known = tuple(DISTRIBUTIONS)
         for module in loads(name):
             root = module.split(".")[0]
-            assert root in sys.stdlib_module_names or module.startswith(known) or root in (
-                "google", "__future__",
-            ), module  # fmt: skip
+            assert (
+                root in sys.stdlib_module_names
+                or module.startswith(known)
+                or root
+                in (
+                    "google",
+                    "__future__",
+                )
+            ), module
 
     @pytest.mark.parametrize("name", NAMES)
     def test_heavy_packages_are_pinned_only_where_they_are_loaded(self, name: str) -> None:

@@ -51,17 +51,25 @@ BAD_REQUESTS: dict[str, tuple[bytes, str]] = {
     "a gzip bomb": (gzip.compress(b" " * 50_000_000), "message"),
     "too large": (b'{"name": "' + b"a" * 70_000 + b'"}', "message"),
     "a path": (b'{"name": "../../x"}', "name"),
-    "a shell": (b'{"overrides": {"policy.model_name": "a b; rm -rf /"}}',
-                "overrides.policy.model_name"),
-    "an environment": (b'{"overrides": {"policy.model_name": "${oc.env:HF_TOKEN}"}}',
-                       "overrides.policy.model_name"),
+    "a shell": (
+        b'{"overrides": {"policy.model_name": "a b; rm -rf /"}}',
+        "overrides.policy.model_name",
+    ),
+    "an environment": (
+        b'{"overrides": {"policy.model_name": "${oc.env:HF_TOKEN}"}}',
+        "overrides.policy.model_name",
+    ),
     "a folder above": (b'{"overrides": {"logger.x": "/lustre/../etc"}}', "overrides.logger.x"),
     "a foreign project": (b'{"project_id": "other"}', "project_id"),
     "a deployment name": (b'{"deployment_name": "../../x"}', "deployment_name"),
-    "a bucket with dots": (b'{"checkpoints": {"export_to": "gs://b/../c"}}',
-                           "checkpoints.export_to"),
-    "a checkpoint folder": (b'{"overrides": {"checkpointing.checkpoint_dir": "/x"}}',
-                            "overrides.checkpointing.checkpoint_dir"),
+    "a bucket with dots": (
+        b'{"checkpoints": {"export_to": "gs://b/../c"}}',
+        "checkpoints.export_to",
+    ),
+    "a checkpoint folder": (
+        b'{"overrides": {"checkpointing.checkpoint_dir": "/x"}}',
+        "overrides.checkpointing.checkpoint_dir",
+    ),
     "a strange zone": (b'{"zones": ["us-east1-b; ls"]}', "zones.0"),
     "no zone": (b'{"zones": []}', "zones"),
     "a missing price": (b'{"capacity": "on-demand"}', "capacity"),
@@ -75,7 +83,7 @@ BAD_REQUESTS: dict[str, tuple[bytes, str]] = {
     "no run id": (b'{"action": "cancel", "run_id": "x"}', "run_id"),
     "true for a number": (b'{"nodes": true}', "nodes"),
     "null": (b"null", "message"),
-}  # fmt: skip
+}
 
 
 def check_rejected_once(services: FakeServices, field: str | None = None) -> dict[str, Any]:
@@ -106,10 +114,17 @@ class TestBadBodies:
         check_rejected_once(services)
 
     @pytest.mark.parametrize("name", PUSHED)
-    @pytest.mark.parametrize("content_type", (
-        None, "text/plain", "application/x-www-form-urlencoded", "application/cloudevents+json",
-        "multipart/form-data; boundary=x", "application/json; charset=utf-7",
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "content_type",
+        (
+            None,
+            "text/plain",
+            "application/x-www-form-urlencoded",
+            "application/cloudevents+json",
+            "multipart/form-data; boundary=x",
+            "application/json; charset=utf-7",
+        ),
+    )
     def test_m1_the_content_type_decides_nothing(
         self, name: str, content_type: str | None, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -181,15 +196,26 @@ class TestGoodPushes:
         app = client("start_run", services, monkeypatch)
         assert post(app, push({}, "1", attributes)).get_json()["status"] == "started"
 
-    @pytest.mark.parametrize("body", (
-        {"message": {"messageId": "1", "data": B64}},
-        {"message": {"message_id": "1", "data": B64, "publish_time": "2026-01-01T00:00:00Z"}},
-        {"message": {"messageId": "1", "message_id": "1", "data": "", "attributes": None},
-         "subscription": "projects/p/subscriptions/s", "deliveryAttempt": 3},
-        {"message": {"messageId": "1"}},
-        {"specversion": "1.0", "id": "1", "type": "google.cloud.pubsub.topic.v1.messagePublished",
-         "source": "//pubsub", "data": {"message": {"messageId": "1", "data": B64}}},
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "body",
+        (
+            {"message": {"messageId": "1", "data": B64}},
+            {"message": {"message_id": "1", "data": B64, "publish_time": "2026-01-01T00:00:00Z"}},
+            {
+                "message": {"messageId": "1", "message_id": "1", "data": "", "attributes": None},
+                "subscription": "projects/p/subscriptions/s",
+                "deliveryAttempt": 3,
+            },
+            {"message": {"messageId": "1"}},
+            {
+                "specversion": "1.0",
+                "id": "1",
+                "type": "google.cloud.pubsub.topic.v1.messagePublished",
+                "source": "//pubsub",
+                "data": {"message": {"messageId": "1", "data": B64}},
+            },
+        ),
+    )
     def test_e2_the_emulators_and_cloud_events_shape_are_the_same_message(
         self, body: dict[str, Any], monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -200,9 +226,11 @@ class TestGoodPushes:
     def test_m1_a_binary_cloud_event(self, monkeypatch: pytest.MonkeyPatch) -> None:
         services = FakeServices()
         headers = {
-            "ce-id": "1", "ce-specversion": "1.0", "ce-source": "//pubsub",
+            "ce-id": "1",
+            "ce-specversion": "1.0",
+            "ce-source": "//pubsub",
             "ce-type": "google.cloud.pubsub.topic.v1.messagePublished",
-        }  # fmt: skip
+        }
         answer = post(client("start_run", services, monkeypatch), push({}), headers=headers)
         assert answer.get_json()["status"] == "started"
 
@@ -278,16 +306,25 @@ class TestEvents:
             }
         )
 
-    @pytest.mark.parametrize("data", (
-        b"{}", b"[]", b"7", b"", b'{"type": 7}', b'{"type": "job.progress"}',
-        b'{"type": "job.progress", "run_id": "x/rl-3fb820c385", "event_id": "e"}',
-        b'{"type": "job.progress", "run_id": "rl-3fb820c385", "event_id": ""}',
-        b'{"type": "job.progress", "run_id": "rl-3fb820c385", "event_id": "e", "step": -1}',
-        b'{"type": "job.progress", "run_id": "rl-3fb820c385", "event_id": "\\ud800"}',
-        b'{"incident": null}', b'{"incident": {}}',
-        b'{"steps": [], "status": 7}',
-        b'{"steps": [], "status": "SUCCESS", "id": "b", "substitutions": {"_ACTION": 7}}',
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "data",
+        (
+            b"{}",
+            b"[]",
+            b"7",
+            b"",
+            b'{"type": 7}',
+            b'{"type": "job.progress"}',
+            b'{"type": "job.progress", "run_id": "x/rl-3fb820c385", "event_id": "e"}',
+            b'{"type": "job.progress", "run_id": "rl-3fb820c385", "event_id": ""}',
+            b'{"type": "job.progress", "run_id": "rl-3fb820c385", "event_id": "e", "step": -1}',
+            b'{"type": "job.progress", "run_id": "rl-3fb820c385", "event_id": "\\ud800"}',
+            b'{"incident": null}',
+            b'{"incident": {}}',
+            b'{"steps": [], "status": 7}',
+            b'{"steps": [], "status": "SUCCESS", "id": "b", "substitutions": {"_ACTION": 7}}',
+        ),
+    )
     def test_e3_an_event_that_cannot_be_read_is_buried_once(
         self, data: bytes, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -297,10 +334,13 @@ class TestEvents:
             assert post(app, push(data)).status_code == 200
         check_rejected_once(services)
 
-    @pytest.mark.parametrize("data", (
-        b'{"incident": {"incident_id": "\\ud800"}}',
-        b'{"incident": {"incident_id": "i", "state": "open", "summary": "\\ud800"}}',
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "data",
+        (
+            b'{"incident": {"incident_id": "\\ud800"}}',
+            b'{"incident": {"incident_id": "i", "state": "open", "summary": "\\ud800"}}',
+        ),
+    )
     def test_an_odd_incident_is_kept(self, data: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
         app = client("react_to_event", FakeServices(), monkeypatch)
         assert post(app, push(data)).status_code == 200

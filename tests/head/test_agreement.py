@@ -19,10 +19,21 @@ NAMES = st.one_of(
 )
 INFO = st.one_of(
     st.none(),
-    st.sampled_from(["", "{", "[]", "null", '{"total_steps": true}', '{"total_steps": "4"}',
-                     '{"total_steps": -1}', '{"total_steps": 4.5}', '{"other": 1}']),
+    st.sampled_from(
+        [
+            "",
+            "{",
+            "[]",
+            "null",
+            '{"total_steps": true}',
+            '{"total_steps": "4"}',
+            '{"total_steps": -1}',
+            '{"total_steps": 4.5}',
+            '{"other": 1}',
+        ]
+    ),
     st.integers(0, 20).map(lambda total: json.dumps({"total_steps": total})),
-)  # fmt: skip
+)
 FILES = st.dictionaries(
     st.sampled_from(["policy/weights/a.distcp", "policy/weights/b.distcp", "config.yaml"]),
     st.integers(0, 9),
@@ -38,8 +49,9 @@ MANIFEST = st.one_of(
 FOLDERS = st.dictionaries(NAMES, st.tuples(INFO, FILES, MANIFEST), max_size=5)
 
 
-def build(root: Path, name: str, info: str | None, files: dict[str, int], manifest: str | None
-          ) -> None:  # fmt: skip
+def build(
+    root: Path, name: str, info: str | None, files: dict[str, int], manifest: str | None
+) -> None:
     folder = root / name
     folder.mkdir()
     for path, size in files.items():

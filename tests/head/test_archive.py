@@ -37,8 +37,12 @@ class TestArchive:
         spec = json.dumps({"run_id": RUN, "lustre": str(tmp_path)})
         done = subprocess.run(
             [sys.executable, "-I", "-S", str(supervisor), "list", "--spec", spec],
-            cwd=tmp_path, env={}, capture_output=True, text=True, timeout=60,
-        )  # fmt: skip
+            cwd=tmp_path,
+            env={},
+            capture_output=True,
+            text=True,
+            timeout=60,
+        )
         assert (done.returncode, done.stderr) == (0, "")
         assert json.loads(done.stdout.removeprefix("LUSTRUM "))["checkpoints"] == []
 

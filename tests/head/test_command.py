@@ -40,8 +40,14 @@ def recipe(tag: str = "v0.4.0", **more: object) -> TrainingCommand:
 class TestTrainingArgv:
     def test_argv_is_the_original_recipe(self) -> None:
         argv = training_argv(recipe())
-        assert argv[:6] == ["uv", "run", "python", "examples/run_grpo_math.py", "--config",
-                            "examples/configs/grpo_math_70B_megatron.yaml"]  # fmt: skip
+        assert argv[:6] == [
+            "uv",
+            "run",
+            "python",
+            "examples/run_grpo_math.py",
+            "--config",
+            "examples/configs/grpo_math_70B_megatron.yaml",
+        ]
         assert set(argv[6:]) == {
             "policy.model_name=Qwen/Qwen2.5-72B-Instruct",
             "policy.megatron_cfg.converter_type=Qwen2ForCausalLM",
@@ -90,11 +96,23 @@ class TestTrainingArgv:
 class TestHydra:
     @pytest.mark.parametrize(
         ("value", "text"),
-        [(None, "null"), (True, "true"), (False, "false"), (20, "20"), (3e-7, "3e-07"),
-         ("Qwen/Qwen2.5-72B-Instruct", "Qwen/Qwen2.5-72B-Instruct"), ("null", "'null'"),
-         ("True", "'True'"), ("1e5", "'1e5'"), ("a b", "'a b'"), ("val:x", "'val:x'"),
-         ("a,b", "'a,b'"), ("", "''"), ("it's", "'it\\'s'")],
-    )  # fmt: skip
+        [
+            (None, "null"),
+            (True, "true"),
+            (False, "false"),
+            (20, "20"),
+            (3e-7, "3e-07"),
+            ("Qwen/Qwen2.5-72B-Instruct", "Qwen/Qwen2.5-72B-Instruct"),
+            ("null", "'null'"),
+            ("True", "'True'"),
+            ("1e5", "'1e5'"),
+            ("a b", "'a b'"),
+            ("val:x", "'val:x'"),
+            ("a,b", "'a,b'"),
+            ("", "''"),
+            ("it's", "'it\\'s'"),
+        ],
+    )
     def test_hydra_writes_what_is_read_back(self, value: Scalar, text: str) -> None:
         assert hydra(value) == text
 
@@ -102,8 +120,13 @@ class TestHydra:
 class TestSpec:
     def test_spec_is_what_the_supervisor_reads(self) -> None:
         spec = supervisor_spec(RUN, 1, command=["x"], max_steps=20, code=None)
-        assert spec == {"run_id": RUN, "attempt": 1, "lustre": "/lustre", "command": ["x"],
-                        "max_steps": 20}  # fmt: skip
+        assert spec == {
+            "run_id": RUN,
+            "attempt": 1,
+            "lustre": "/lustre",
+            "command": ["x"],
+            "max_steps": 20,
+        }
 
     @pytest.mark.parametrize("more", [{"colour": 1}, {"max_steps": "20"}, {"token": 1}])
     def test_spec_refuses_what_the_supervisor_would(self, more: dict[str, object]) -> None:
@@ -118,7 +141,9 @@ class TestSpec:
         echo = shlex.join([sys.executable, "-c", script])
         shown = subprocess.run(
             ["/bin/sh", "-c", text.replace("python3", echo, 1)],
-            capture_output=True, text=True, check=True,
-        ).stdout  # fmt: skip
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
         spec = json.loads(eval(shown)[3])
         assert spec["command"] == nasty

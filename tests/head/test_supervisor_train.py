@@ -226,8 +226,10 @@ class TestStall:
     def test_stall_training_that_ignores_sigterm_is_killed(self, head: Head) -> None:
         script = "signal.signal(signal.SIGTERM, signal.SIG_IGN); say('pid %d' % os.getpid())\n"
         script += "time.sleep(3600)"
-        assert head.train(script, stall_seconds=0.3, startup_stall_seconds=0.3,
-                          grace_seconds=0.3) == 85  # fmt: skip
+        assert (
+            head.train(script, stall_seconds=0.3, startup_stall_seconds=0.3, grace_seconds=0.3)
+            == 85
+        )
         assert not psutil.pid_exists(_pid(head))
 
     def test_stall_a_growing_save_is_progress(self, head: Head) -> None:
@@ -333,8 +335,12 @@ class TestPrivacy:
         )
         head.train(script)
         for text in (head.text(), (head.logs / "attempt-1.log").read_text()):
-            for secret in ("a-key-in-the-environment", "hf_filetoken-short", "0123abcdef0123",
-                           "hf_AAAA"):  # fmt: skip
+            for secret in (
+                "a-key-in-the-environment",
+                "hf_filetoken-short",
+                "0123abcdef0123",
+                "hf_AAAA",
+            ):
                 assert secret not in text
             assert "<redacted>" in text
         assert "HF_TOKEN_PATH" in head.text()  # the path itself is no secret

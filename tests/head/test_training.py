@@ -91,8 +91,12 @@ class TestContract:
         info = json.loads((newest / "training_info.json").read_text())
         assert info["total_steps"] == info["current_step"] == 20
         assert info["consumed_samples"] == 20 * 256
-        for name in ("config.yaml", "train_dataloader.pt", "policy/tokenizer/tokenizer.json",
-                     "policy/weights/iter_0000000/run_config.yaml"):  # fmt: skip
+        for name in (
+            "config.yaml",
+            "train_dataloader.pt",
+            "policy/tokenizer/tokenizer.json",
+            "policy/weights/iter_0000000/run_config.yaml",
+        ):
             assert (newest / name).is_file()
 
     def test_config_yaml_is_yaml_and_names_the_model(self, tmp_path: Path) -> None:
@@ -134,9 +138,19 @@ class TestContract:
 
     def test_every_key_of_lustrum_s_command_is_known_here(self, tmp_path: Path) -> None:
         command = TrainingCommand(
-            resolve("local/grpo-numpy:1"), "local/arithmetic", 2, 1, str(tmp_path / "c"),
-            str(tmp_path / "l"), 2, 2, 4, {"local.ray": False}, wandb=True, name="n",
-        )  # fmt: skip
+            resolve("local/grpo-numpy:1"),
+            "local/arithmetic",
+            2,
+            1,
+            str(tmp_path / "c"),
+            str(tmp_path / "l"),
+            2,
+            2,
+            4,
+            {"local.ray": False},
+            wandb=True,
+            name="n",
+        )
         argv = training_argv(command)
         assert argv[:2] == ["python3", "examples/grpo_numpy/train.py"]
         done = subprocess.run([sys.executable, *argv[1:]], cwd=ROOT, capture_output=True)
@@ -159,8 +173,12 @@ class TestUnderTheSupervisor:
         assert head.last("job.completed")["total_steps"] == 2
         left = [path.name for path in head.checkpoints.iterdir()]
         assert "tmp_step_4" in left
-        assert head.run("train", command=self.command(head, "grpo.max_num_steps=12"),
-                        attempt=2, **spec) == 0  # fmt: skip
+        assert (
+            head.run(
+                "train", command=self.command(head, "grpo.max_num_steps=12"), attempt=2, **spec
+            )
+            == 0
+        )
         assert head.last("attempt.started")["step"] == 2
         assert head.last("job.completed")["total_steps"] == 12
         steps = [step for event in head.events("job.progress") for step in event["steps"]]

@@ -55,11 +55,16 @@ class Cluster:
 
     def start_head(self) -> None:
         self._start(
-            "--head", f"--port={self.address.split(':')[1]}", "--num-cpus=1", "--num-gpus=0",
-            f"--temp-dir={self.folder}", "--include-dashboard=true",
-            "--dashboard-host=127.0.0.1", f"--dashboard-port={self._dashboard_port}",
+            "--head",
+            f"--port={self.address.split(':')[1]}",
+            "--num-cpus=1",
+            "--num-gpus=0",
+            f"--temp-dir={self.folder}",
+            "--include-dashboard=true",
+            "--dashboard-host=127.0.0.1",
+            f"--dashboard-port={self._dashboard_port}",
             f"--ray-client-server-port={free_port()}",
-        )  # fmt: skip
+        )
         wait_for("the dashboard", lambda: self.get("/api/version"), STARTUP)
 
     def add_worker(self) -> subprocess.Popen[bytes]:
@@ -143,9 +148,13 @@ class Cluster:
             "RAY_USAGE_STATS_ENABLED": "0",
         }
         command = [
-            str(Path(sys.executable).parent / "ray"), "start", "--block",
-            "--node-ip-address=127.0.0.1", "--object-store-memory=100000000", *arguments,
-        ]  # fmt: skip
+            str(Path(sys.executable).parent / "ray"),
+            "start",
+            "--block",
+            "--node-ip-address=127.0.0.1",
+            "--object-store-memory=100000000",
+            *arguments,
+        ]
         with (self.folder / "nodes.log").open("ab") as log:
             node = subprocess.Popen(command, env=environment, cwd=ROOT, stdout=log, stderr=log)
         self._nodes.append(node)
@@ -180,16 +189,29 @@ class TestOnRay:
     ) -> None:
         run = tmp_path / "runs" / RUN
         command = TrainingCommand(
-            image=resolve("local/grpo-numpy:1"), model="local/arithmetic",
-            nodes=1, gpus_per_node=1, checkpoint_dir=f"{run}/checkpoints", log_dir=f"{run}/logs",
-            save_period=2, keep=2, max_num_steps=20, overrides={"local.step_seconds": 0.2},
-        )  # fmt: skip
+            image=resolve("local/grpo-numpy:1"),
+            model="local/arithmetic",
+            nodes=1,
+            gpus_per_node=1,
+            checkpoint_dir=f"{run}/checkpoints",
+            log_dir=f"{run}/logs",
+            save_period=2,
+            keep=2,
+            max_num_steps=20,
+            overrides={"local.step_seconds": 0.2},
+        )
 
         def submit(attempt: int) -> str:
             spec = supervisor_spec(
-                RUN, attempt, lustre=str(tmp_path), command=training_argv(command),
-                workdir=str(ROOT), max_steps=20, model=command.model, **cloud,
-            )  # fmt: skip
+                RUN,
+                attempt,
+                lustre=str(tmp_path),
+                command=training_argv(command),
+                workdir=str(ROOT),
+                max_steps=20,
+                model=command.model,
+                **cloud,
+            )
             identity = f"{RUN}-a{attempt}"
             cluster.submit(identity, entrypoint("train", spec, supervisor=str(supervisor)))
             return identity

@@ -98,14 +98,23 @@ class TestCloud:
         lustre = tmp_path / "given"
         (lustre / "runs").mkdir(parents=True)
         name = f"/v1/projects/{PROJECT}/locations/us-east1-b/instances"
-        body = {"filesystem": "fs", "capacityGib": 18000, "perUnitStorageThroughput": 500,
-                "network": "n"}  # fmt: skip
+        body = {
+            "filesystem": "fs",
+            "capacityGib": 18000,
+            "perUnitStorageThroughput": 500,
+            "network": "n",
+        }
         with (
             Cloud(tmp_path / "far", PROJECT, timings=QUICK) as far,
-            Cloud(tmp_path / "c", PROJECT, timings=QUICK, lustre=lustre,
-                  pubsub=far.endpoints["storage"]) as cloud,
+            Cloud(
+                tmp_path / "c",
+                PROJECT,
+                timings=QUICK,
+                lustre=lustre,
+                pubsub=far.endpoints["storage"],
+            ) as cloud,
             httpx.Client(base_url=cloud.endpoints["storage"], trust_env=False) as client,
-        ):  # fmt: skip
+        ):
             answer = client.post(f"/v1/projects/{PROJECT}/topics/t:publish", json={"messages": []})
             assert answer.status_code == 404, "the far side's own answer"
             assert "passes nothing on" in answer.text
@@ -133,6 +142,7 @@ class TestExamples:
         assert labels[1:] == [{"cloud.google.com/gke-nodepool": pool} for pool in POOLS]
         volume, claim = yaml.safe_load_all((EXAMPLES / "lustre.yaml").read_text())
         assert claim["metadata"]["name"] == volume["spec"]["claimRef"]["name"] == CLAIM
-        mounts = [mount["containerPath"] for node in kind["nodes"][1:]
-                  for mount in node["extraMounts"]]  # fmt: skip
+        mounts = [
+            mount["containerPath"] for node in kind["nodes"][1:] for mount in node["extraMounts"]
+        ]
         assert mounts == 2 * [volume["spec"]["hostPath"]["path"]]

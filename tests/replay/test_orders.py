@@ -19,9 +19,15 @@ from testing.services import push
 from testing.stories import check_nothing_is_left
 
 EVENTS = (
-    "start", "cluster_ready", "job_succeeded", "capacity_alert_open", "capacity_alert_closed",
-    "cancel", "deadline", "job_failed",
-)  # fmt: skip
+    "start",
+    "cluster_ready",
+    "job_succeeded",
+    "capacity_alert_open",
+    "capacity_alert_closed",
+    "cancel",
+    "deadline",
+    "job_failed",
+)
 
 
 async def happen(life: Life, run_id: str, event: str) -> None:
@@ -37,10 +43,12 @@ async def happen(life: Life, run_id: str, event: str) -> None:
         )
     elif event.startswith("capacity"):
         incident = {
-            "incident_id": "i1", "state": event.rsplit("_", 1)[-1], "started_at": 1767225600,
+            "incident_id": "i1",
+            "state": event.rsplit("_", 1)[-1],
+            "started_at": 1767225600,
             "policy_user_labels": {"lustrum-action": "stop"},
             "resource": {"labels": {"instance_id": run_id}},
-        }  # fmt: skip
+        }
         event_steps.handle_push(life.services, push({"version": "1.2", "incident": incident}))
     else:
         kind = {"cluster_ready": "stage.done"}.get(event, "job.completed")
@@ -86,12 +94,11 @@ class TestOrders:
     @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
     @given(
         st.lists(
-            st.tuples(
-                st.sampled_from([0.0, 1.0, 60.0, 400.0, 900.0]), st.sampled_from(EVENTS)
-            ),
-            min_size=1, max_size=8,
+            st.tuples(st.sampled_from([0.0, 1.0, 60.0, 400.0, 900.0]), st.sampled_from(EVENTS)),
+            min_size=1,
+            max_size=8,
         )
-    )  # fmt: skip
+    )
     def test_m3_random_sequences(self, steps: list[tuple[float, str]]) -> None:
         life, run = play(steps)
         check(life, run)

@@ -13,16 +13,19 @@ from testing.stories import TWO_REGIONS, check_nothing_is_left, in_state, to_the
 
 
 class TestStockOut:
-    @pytest.mark.parametrize(("text", "failure"), (
-        ("ZONE_RESOURCE_POOL_EXHAUSTED", Failure.STOCKOUT),
-        ("code: ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", Failure.STOCKOUT),
-        ("GCE_STOCKOUT", Failure.STOCKOUT),
-        ("INSUFFICIENT_CAPACITY", Failure.STOCKOUT),
-        ("resource_availability", Failure.STOCKOUT),
-        ("Quota 'GPUS_ALL_REGIONS' exceeded.  Limit: 0.0 globally.", Failure.QUOTA),
-        ("QUOTA_EXCEEDED", Failure.QUOTA),
-        ("something nobody has seen", Failure.UNKNOWN),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("text", "failure"),
+        (
+            ("ZONE_RESOURCE_POOL_EXHAUSTED", Failure.STOCKOUT),
+            ("code: ZONE_RESOURCE_POOL_EXHAUSTED_WITH_DETAILS", Failure.STOCKOUT),
+            ("GCE_STOCKOUT", Failure.STOCKOUT),
+            ("INSUFFICIENT_CAPACITY", Failure.STOCKOUT),
+            ("resource_availability", Failure.STOCKOUT),
+            ("Quota 'GPUS_ALL_REGIONS' exceeded.  Limit: 0.0 globally.", Failure.QUOTA),
+            ("QUOTA_EXCEEDED", Failure.QUOTA),
+            ("something nobody has seen", Failure.UNKNOWN),
+        ),
+    )
     def test_d1_every_code_has_its_class(self, text: str, failure: Failure) -> None:
         assert classify_text(text) == failure
 
@@ -66,10 +69,13 @@ class TestStockOut:
         check_nothing_is_left(life, run)
         assert run.mishaps[0].failure == "STOCKOUT"
 
-    @pytest.mark.parametrize("deploy", (
-        Deploy(status="TIMEOUT", output=False, seconds=9_000),
-        Deploy(seconds=40_000),  # it never ends by itself
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "deploy",
+        (
+            Deploy(status="TIMEOUT", output=False, seconds=9_000),
+            Deploy(seconds=40_000),  # it never ends by itself
+        ),
+    )
     def test_d3_a_zone_that_takes_too_long_is_left(self, deploy: Deploy) -> None:
         life = Life()
         life.cloud.deploys = [deploy]
@@ -120,8 +126,12 @@ class TestStockOut:
                 and services.memory.peek(run_id).placement is None
                 and not twins
             ):
-                claim = {"run_id": run_id, "execution": "late", "step": "claim_teardown",
-                         "final": False}  # fmt: skip
+                claim = {
+                    "run_id": run_id,
+                    "execution": "late",
+                    "step": "claim_teardown",
+                    "final": False,
+                }
                 twins.append(advance_run(services, claim))
 
         life.after.append(gate)

@@ -68,11 +68,14 @@ class TestExport:
         assert run.failure == "ACCESS"
         assert f"--member={AGENT} --role=roles/storage.objectUser" in run.reason
 
-    @pytest.mark.parametrize("grant", (
-        {"on_project": {("roles/storage.admin", AGENT)}},
-        {"on_bucket": {("projects/p/roles/ours", AGENT)}},  # who knows what it holds
-        {"owner": "2"},  # that project's policy is not ours to read
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "grant",
+        (
+            {"on_project": {("roles/storage.admin", AGENT)}},
+            {"on_bucket": {("projects/p/roles/ours", AGENT)}},  # who knows what it holds
+            {"owner": "2"},  # that project's policy is not ours to read
+        ),
+    )
     def test_i11_what_could_be_otherwise_is_not_held_against_it(
         self, grant: dict[str, Any]
     ) -> None:
@@ -93,10 +96,13 @@ class TestExport:
 
 
 class TestResume:
-    @pytest.mark.parametrize(("buckets", "said"), (
-        ({"export-bucket", "report-bucket", "state-bucket"}, "there is no bucket"),
-        (None, "holds no step_N"),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("buckets", "said"),
+        (
+            ({"export-bucket", "report-bucket", "state-bucket"}, "there is no bucket"),
+            (None, "holds no step_N"),
+        ),
+    )
     def test_a_folder_without_a_checkpoint(self, buckets: set[str] | None, said: str) -> None:
         life = Life()
         life.cloud.buckets = buckets

@@ -84,10 +84,11 @@ class TestPreemption:
 
             def bring() -> None:
                 kubernetes.event(
-                    "Warning", "FailedScheduling",
+                    "Warning",
+                    "FailedScheduling",
                     "0/3 nodes are available: preemption: 0/3 nodes are available: 3 Preemption "
                     "is not helpful for scheduling.",
-                )  # fmt: skip
+                )
                 real()
 
             kubernetes._bring_node = bring  # type: ignore[method-assign]

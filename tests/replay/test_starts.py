@@ -98,8 +98,11 @@ class TestStarts:
             barrier = threading.Barrier(5)
             answers: list[dict[str, Any]] = []
 
-            def one(services: FakeServices = services, barrier: Any = barrier,
-                    answers: list[dict[str, Any]] = answers) -> None:  # fmt: skip
+            def one(
+                services: FakeServices = services,
+                barrier: Any = barrier,
+                answers: list[dict[str, Any]] = answers,
+            ) -> None:
                 barrier.wait()
                 answers.append(deliver(services, push({})))
 
@@ -158,8 +161,11 @@ class TestStarts:
         life.cloud.scripts = {1: Script(fail_at=5), 2: Script(fail_at=9)}
         run = life.run(to_the_end())
         check_nothing_is_left(life, run)
-        posted = [one["submission_id"] for one in life.cloud.submissions if "-a" in
-                  one["submission_id"] and "list" not in one["submission_id"]]  # fmt: skip
+        posted = [
+            one["submission_id"]
+            for one in life.cloud.submissions
+            if "-a" in one["submission_id"] and "list" not in one["submission_id"]
+        ]
         assert posted == [f"{run.run_id}-a{n}" for n in (1, 2, 3)]
 
     def test_g3_no_agent_just_after_the_head_is_up(self) -> None:

@@ -145,9 +145,15 @@ class TestTeardown:
         check_nothing_is_left(life, run)
         assert run.closed_at is not None and run.closed_at < run.hard_deadline_at
 
-    @pytest.mark.parametrize("function", (
-        "apply_ray_cluster", "stage_data", "submit_ray_job", "check_ray_job",
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "function",
+        (
+            "apply_ray_cluster",
+            "stage_data",
+            "submit_ray_job",
+            "check_ray_job",
+        ),
+    )
     def test_a13_a_watcher_that_gives_up_takes_the_same_road_to_the_destroy(
         self, function: str
     ) -> None:
@@ -161,9 +167,14 @@ class TestTeardown:
         if function == "check_ray_job":
             check_the_newest_is_safe(life, run, 4)
 
-    @pytest.mark.parametrize("function", (
-        "stop_ray_job", "release_accelerators", "delete_ray_cluster",
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "function",
+        (
+            "stop_ray_job",
+            "release_accelerators",
+            "delete_ray_cluster",
+        ),
+    )
     def test_a13_a_step_of_the_teardown_that_never_works_does_not_stop_the_next(
         self, function: str
     ) -> None:
@@ -253,8 +264,9 @@ class TestReaper:
             for _ in range(3):
                 status, answer = life.reap()
                 assert (status, answer["strangers"]) == (
-                    200, ["VM someone with 8 GPUs in us-east1-b"],
-                )  # fmt: skip
+                    200,
+                    ["VM someone with 8 GPUs in us-east1-b"],
+                )
 
         life = Life(reaps=False)
         life.run(story)

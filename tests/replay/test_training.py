@@ -29,13 +29,18 @@ def alert(run_id: str, action: str, state: str = "open", incident: str = "i1") -
     body = {
         "version": "1.2",
         "incident": {
-            "incident_id": incident, "state": state, "started_at": 1767226000,
-            "ended_at": None if state == "open" else 1767227000, "policy_name": "Lustre is full",
+            "incident_id": incident,
+            "state": state,
+            "started_at": 1767226000,
+            "ended_at": None if state == "open" else 1767227000,
+            "policy_name": "Lustre is full",
             "policy_user_labels": {"lustrum-action": action},
             "resource": {"type": "lustre", "labels": {"instance_id": run_id}},
-            "summary": "capacity", "observed_value": "0.96", "threshold_value": "0.95",
+            "summary": "capacity",
+            "observed_value": "0.96",
+            "threshold_value": "0.95",
         },
-    }  # fmt: skip
+    }
     return push(body)
 
 
@@ -47,8 +52,12 @@ class TestRayJobs:
     def test_g1_a_supervisor_that_cannot_be_scheduled_is_tried_again(self) -> None:
         def act(life: Life, run_id: str) -> None:
             head = life.cloud.kubernetes(run_id).head
-            head.end(head.jobs[f"{run_id}-a1"], "FAILED", None,
-                     "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE: Job supervisor actor")  # fmt: skip
+            head.end(
+                head.jobs[f"{run_id}-a1"],
+                "FAILED",
+                None,
+                "JOB_SUPERVISOR_ACTOR_UNSCHEDULABLE: Job supervisor actor",
+            )
 
         life = Life()
         run = life.run(in_state("TRAINING", act, seconds=30))
@@ -94,13 +103,16 @@ class TestRayJobs:
         check_nothing_is_left(life, run)
         assert (run.outcome, run.attempt) == ("SUCCEEDED", 1)
 
-    @pytest.mark.parametrize("answers", (
-        [Answer(500, b"internal"), Answer(404, b"")],
-        [Answer(502, b"<html>bad gateway</html>"), Answer(404, b"")],
-        [lost("ConnectionReset"), Answer(404, b"")],
-        [Answer(500, b"ValueError: submission_id already exists"), Answer(404, b"")],
-        [Answer(200, b"<html>"), Answer(200, b"<html>")],
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "answers",
+        (
+            [Answer(500, b"internal"), Answer(404, b"")],
+            [Answer(502, b"<html>bad gateway</html>"), Answer(404, b"")],
+            [lost("ConnectionReset"), Answer(404, b"")],
+            [Answer(500, b"ValueError: submission_id already exists"), Answer(404, b"")],
+            [Answer(200, b"<html>"), Answer(200, b"<html>")],
+        ),
+    )
     def test_g11_every_odd_answer_of_a_submission_is_survived(self, answers: list[Any]) -> None:
         done: list[int] = []
 
@@ -179,11 +191,22 @@ class TestAlerts:
             run_id = await life.start()
             await life.until_state(run_id, "TRAINING")
             body = json.loads(alert(run_id, "stop"))
-            answer = tell(life, push({
-                "version": "test",
-                "incident": {"incident_id": "x", "state": "OPEN", "started_at": 0, "ended_at": 0,
-                             "observed_value": "1.0", "resource": {"type": "t", "labels": {}}},
-            }))  # fmt: skip
+            answer = tell(
+                life,
+                push(
+                    {
+                        "version": "test",
+                        "incident": {
+                            "incident_id": "x",
+                            "state": "OPEN",
+                            "started_at": 0,
+                            "ended_at": 0,
+                            "observed_value": "1.0",
+                            "resource": {"type": "t", "labels": {}},
+                        },
+                    }
+                ),
+            )
             assert body and answer["status"] == "test"
             return await life.until_closed(run_id)
 
@@ -324,9 +347,11 @@ class TestLustre:
             kubernetes.head_seconds = 1e9
             kubernetes.head = None
             kubernetes.event(
-                "Warning", "FailedMount", "mount.lustre: ... exit 5: Is the MGS running?",
+                "Warning",
+                "FailedMount",
+                "mount.lustre: ... exit 5: Is the MGS running?",
                 name=f"{run_id}-head",
-            )  # fmt: skip
+            )
 
         life = Life()
         run = life.run(in_state("STARTING_HEAD", act))

@@ -61,8 +61,10 @@ class TestWaiting:
         assert "templatefile" not in text
 
     def test_f7_no_function_waits(self) -> None:
-        for path in (*(ROOT / "shared/lustrum/handlers").glob("*.py"),
-                     *(ROOT / "functions").glob("*/main.py")):  # fmt: skip
+        for path in (
+            *(ROOT / "shared/lustrum/handlers").glob("*.py"),
+            *(ROOT / "functions").glob("*/main.py"),
+        ):
             assert "sleep" not in path.read_text(), path
 
     def test_f7_a_build_of_90_minutes_is_waited_for_by_the_workflow(self) -> None:

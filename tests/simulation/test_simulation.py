@@ -38,11 +38,19 @@ class TestSimulation:
     def test_command_prints_one_line_of_json(self) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "testing.simulation", "3", "7"],
-            cwd=ROOT, capture_output=True, text=True, timeout=120,
-        )  # fmt: skip
+            cwd=ROOT,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
         assert done.returncode == 0, done.stderr
         (line,) = done.stdout.splitlines()
         assert set(json.loads(line)) == {
-            "runs", "faults", "leaked", "lost_checkpoints", "duplicate_starts", "violations",
+            "runs",
+            "faults",
+            "leaked",
+            "lost_checkpoints",
+            "duplicate_starts",
+            "violations",
             "seconds",
-        }  # fmt: skip
+        }

@@ -122,6 +122,8 @@ def _lustre(expanded: dict[str, Any]) -> dict[str, Any]:
 
 def _autoscaling(least: int, most: int) -> dict[str, Any]:
     return {
-        "enabled": True, "totalMinNodeCount": least, "totalMaxNodeCount": most,
+        "enabled": True,
+        "totalMinNodeCount": least,
+        "totalMaxNodeCount": most,
         "locationPolicy": "ANY",
-    }  # fmt: skip
+    }

@@ -118,9 +118,11 @@ class State:
     def _save(self) -> None:
         self._serial += 1
         body = {
-            "version": 4, "terraform_version": "1.12.2", "serial": self._serial,
+            "version": 4,
+            "terraform_version": "1.12.2",
+            "serial": self._serial,
             "resources": [{"mode": "managed", "name": name} for name in self.known],
-        }  # fmt: skip
+        }
         objects.write(self._url, json.dumps(body).encode())
 
 

@@ -66,14 +66,24 @@ def _test(build: Mapping[str, Any], name: str, operator: str, wanted: str) -> bo
         found = build.get("substitutions", {}).get(name.partition(".")[2], "")
     else:
         keys = {
-            "status": "status", "build_id": "id", "id": "id", "trigger_id": "buildTriggerId",
-            "build_trigger_id": "buildTriggerId", "create_time": "createTime",
+            "status": "status",
+            "build_id": "id",
+            "id": "id",
+            "trigger_id": "buildTriggerId",
+            "build_trigger_id": "buildTriggerId",
+            "create_time": "createTime",
             "finish_time": "finishTime",
-        }  # fmt: skip
+        }
         if name not in keys:
             raise ValueError(f"filter field {name!r}; known are tags, {', '.join(keys)}")
         found = build.get(keys[name], "")
-    return bool({
-        "=": found == wanted, "!=": found != wanted, ">": found > wanted, "<": found < wanted,
-        ">=": found >= wanted, "<=": found <= wanted,
-    }[operator])  # fmt: skip
+    return bool(
+        {
+            "=": found == wanted,
+            "!=": found != wanted,
+            ">": found > wanted,
+            "<": found < wanted,
+            ">=": found >= wanted,
+            "<=": found <= wanted,
+        }[operator]
+    )

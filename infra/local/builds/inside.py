@@ -60,11 +60,16 @@ def manifests(expanded: dict[str, Any], mount_point: str) -> list[dict[str, Any]
     lustre = module(expanded, "modules/file-system/managed-lustre")
     labels = {**known["labels"], **volume.get("labels", {})}
     text = _VOLUME.format(
-        volume=volume["pv_name"], claim=volume["pvc_name"], capacity=volume["capacity_gib"],
+        volume=volume["pv_name"],
+        claim=volume["pvc_name"],
+        capacity=volume["capacity_gib"],
         labels="\n".join(f"    {key}: {value}" for key, value in labels.items()),
-        project=known["project_id"], zone=known["zone"], instance=lustre["name"],
-        ip=mount_point.split("@")[0], filesystem=lustre["remote_mount"],
-    )  # fmt: skip
+        project=known["project_id"],
+        zone=known["zone"],
+        instance=lustre["name"],
+        ip=mount_point.split("@")[0],
+        filesystem=lustre["remote_mount"],
+    )
     for one in module(expanded, "modules/management/kubectl-apply")["apply_manifests"]:
         filled = str(one["source"]["staged"])
         for key, value in one.get("template_vars", {}).items():

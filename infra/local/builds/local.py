@@ -36,9 +36,12 @@ def trigger(name: str, env: Mapping[str, str]) -> dict[str, Any]:
     short = name.rsplit("/", 1)[1]
     fixed = {key: env[variable] for key, variable in FIXED.items() if env.get(variable)}
     return {
-        "resourceName": name, "id": short, "name": short, "build": build_file(),
+        "resourceName": name,
+        "id": short,
+        "name": short,
+        "build": build_file(),
         "substitutions": fixed,
-    }  # fmt: skip
+    }
 
 
 def scripts() -> bytes:

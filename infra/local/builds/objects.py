@@ -34,9 +34,12 @@ def write(url: str, content: bytes, generation: str | None = None) -> None:
     if generation is not None:
         query["ifGenerationMatch"] = generation
     raw(
-        "POST", f"{base('storage')}/upload/storage/v1/b/{bucket}/o", content,
-        "application/octet-stream", query,
-    )  # fmt: skip
+        "POST",
+        f"{base('storage')}/upload/storage/v1/b/{bucket}/o",
+        content,
+        "application/octet-stream",
+        query,
+    )
 
 
 def delete(url: str) -> None:

@@ -73,9 +73,13 @@ class Runner:
         values = {**(build.get("substitutions") or {}), **(given or {})}
         check_names(values)
         known = {
-            "PROJECT_ID": self.project, "PROJECT_NUMBER": "123456789012", "BUILD_ID": identity,
-            "LOCATION": location, "TRIGGER_NAME": trigger, **values,
-        }  # fmt: skip
+            "PROJECT_ID": self.project,
+            "PROJECT_NUMBER": "123456789012",
+            "BUILD_ID": identity,
+            "LOCATION": location,
+            "TRIGGER_NAME": trigger,
+            **values,
+        }
         options = build.get("options") or {}
         loose = bool(trigger) or options.get("substitutionOption") == "ALLOW_LOOSE"
         made: dict[str, Any] = substitute(dict(build), known, loose=loose)
@@ -221,8 +225,10 @@ def seconds(duration: str) -> float:
 
 def _failure(number: int, step: Mapping[str, Any], outcome: Outcome) -> dict[str, str]:
     if outcome.status == "TIMEOUT":
-        return {"type": "FETCH_SOURCE_FAILED" if number < 0 else "FAILURE_TYPE_UNSPECIFIED",
-                "detail": "Build timed out."}  # fmt: skip
+        return {
+            "type": "FETCH_SOURCE_FAILED" if number < 0 else "FAILURE_TYPE_UNSPECIFIED",
+            "detail": "Build timed out.",
+        }
     return {
         "type": "USER_BUILD_STEP",
         "detail": f'Build step failure: build step {number} "{step["name"]}" failed: step exited '

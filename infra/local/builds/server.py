@@ -52,9 +52,12 @@ class CloudBuild:
             )
         ]
         self._routes.append(
-            ("GET", re.compile(r"/v1/operations/build/(?P<project>[^/]+)/(?P<operation>[^/]+)"),
-             self._operation)
-        )  # fmt: skip
+            (
+                "GET",
+                re.compile(r"/v1/operations/build/(?P<project>[^/]+)/(?P<operation>[^/]+)"),
+                self._operation,
+            )
+        )
 
     def answer(
         self, method: str, path: str, query: Mapping[str, str], body: Mapping[str, Any]

@@ -84,10 +84,15 @@ class StepRunner:
                 if self._killed:
                     return 137, False
                 self._process = subprocess.Popen(
-                    command, cwd=self._workspace / step.get("dir", ""), stdout=log,
-                    stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL, start_new_session=True,
-                    env=self._env(step, output), preexec_fn=die_with_parent,
-                )  # fmt: skip
+                    command,
+                    cwd=self._workspace / step.get("dir", ""),
+                    stdout=log,
+                    stderr=subprocess.STDOUT,
+                    stdin=subprocess.DEVNULL,
+                    start_new_session=True,
+                    env=self._env(step, output),
+                    preexec_fn=die_with_parent,
+                )
             timed_out = False
             try:
                 code = self._process.wait(limit)
@@ -120,9 +125,11 @@ class StepRunner:
     def _env(self, step: Mapping[str, Any], output: Path) -> dict[str, str]:
         own = dict(item.split("=", 1) for item in step.get("env", []))
         return {
-            **self._environment, "HOME": str(self._folder / "home"), **own,
+            **self._environment,
+            "HOME": str(self._folder / "home"),
+            **own,
             "BUILDER_OUTPUT": str(output),
-        }  # fmt: skip
+        }
 
     def _kill_group(self) -> None:
         if self._process is None:

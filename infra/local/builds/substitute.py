@@ -7,10 +7,25 @@ from collections.abc import Mapping
 from typing import Any
 
 BUILT_IN = frozenset(
-    {"PROJECT_ID", "PROJECT_NUMBER", "BUILD_ID", "LOCATION", "TRIGGER_NAME", "COMMIT_SHA",
-     "REVISION_ID", "SHORT_SHA", "REPO_NAME", "REPO_FULL_NAME", "BRANCH_NAME", "TAG_NAME",
-     "REF_NAME", "TRIGGER_BUILD_CONFIG_PATH", "SERVICE_ACCOUNT_EMAIL", "SERVICE_ACCOUNT"}
-)  # fmt: skip
+    {
+        "PROJECT_ID",
+        "PROJECT_NUMBER",
+        "BUILD_ID",
+        "LOCATION",
+        "TRIGGER_NAME",
+        "COMMIT_SHA",
+        "REVISION_ID",
+        "SHORT_SHA",
+        "REPO_NAME",
+        "REPO_FULL_NAME",
+        "BRANCH_NAME",
+        "TAG_NAME",
+        "REF_NAME",
+        "TRIGGER_BUILD_CONFIG_PATH",
+        "SERVICE_ACCOUNT_EMAIL",
+        "SERVICE_ACCOUNT",
+    }
+)
 _USER = re.compile(r"_[A-Z0-9_]+")
 _REFERENCE = re.compile(r"\$\$|\$\{([A-Za-z_][A-Za-z0-9_]*)\}|\$([A-Za-z_][A-Za-z0-9_]*)")
 # Where a build's own text is taken as it is.

@@ -13,7 +13,9 @@ from typing import Any
 import httpx
 
 from infra.local.cloud import mounts
-from infra.local.cloud.objects import RESOURCES, Object, Store, stamp
+from infra.local.cloud.kube_bodies import event_body, gpus_of, is_over, node_body
+from infra.local.cloud.object_values import Object
+from infra.local.cloud.objects import RESOURCES, Store, stamp
 from infra.local.cloud.raylets import Raylet, Raylets
 from infra.local.cloud.state import State, unique
 
@@ -44,9 +46,12 @@ class KubeCluster:
     """
 
     def __init__(
-        self, state: State, gke: Any, raylets: Raylets,
+        self,
+        state: State,
+        gke: Any,
+        raylets: Raylets,
         serve: Callable[[KubeCluster], tuple[str, Callable[[], None]]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.state, self.gke, self.raylets = state, gke, raylets
         self.store = Store()
         self.pods: dict[str, PodRuntime] = {}  # by pod name
@@ -123,25 +128,22 @@ class KubeCluster:
         }
         name = f"gke-{self.gke.name}-{pool.name}-{unique(8)}-{unique(4)}"
         labels = {
-            POOL: pool.name, "kubernetes.io/hostname": name,
+            POOL: pool.name,
+            "kubernetes.io/hostname": name,
             "topology.kubernetes.io/zone": zone,
             "topology.kubernetes.io/region": zone.rsplit("-", 1)[0],
             "node.kubernetes.io/instance-type": pool.config.machine_type,
             **dict(pool.config.labels),
-        }  # fmt: skip
+        }
         if pool.config.spot:
             labels["cloud.google.com/gke-spot"] = "true"
         if accelerators:
             labels["cloud.google.com/gke-accelerator"] = accelerators[0].accelerator_type
-        return self.store.create(RESOURCES["nodes"], "", {
-            "metadata": {"name": name, "labels": labels},
-            "spec": {"providerID": f"gce://{self.state.project}/{zone}/{name}"},
-            "status": {
-                "capacity": capacity, "allocatable": capacity,
-                "conditions": [{"type": "Ready", "status": "True", "reason": "KubeletReady",
-                                "lastTransitionTime": stamp()}],
-            },
-        })  # fmt: skip
+        return self.store.create(
+            RESOURCES["nodes"],
+            "",
+            node_body(name, labels, f"gce://{self.state.project}/{zone}/{name}", capacity),
+        )
 
     def lose_node(self, name: str, message: str) -> list[str]:
         """Take a node away at once; its pods are Failed. Return their names."""
@@ -160,8 +162,11 @@ class KubeCluster:
 
     def drop_idle_nodes(self) -> None:
         """Take autoscaled nodes away that no pod uses any more."""
-        used = {pod["spec"].get("nodeName") for pod in self.store.select(RESOURCES["pods"], "")
-                if not is_over(pod)}  # fmt: skip
+        used = {
+            pod["spec"].get("nodeName")
+            for pod in self.store.select(RESOURCES["pods"], "")
+            if not is_over(pod)
+        }
         for node in self.nodes():
             name, pool = node["metadata"]["name"], self.gke.pool(node["metadata"]["labels"][POOL])
             if pool is None or not pool.autoscaling.enabled or name in used:
@@ -187,9 +192,14 @@ class KubeCluster:
                 continue  # GKE taints GPU nodes
             return str(node["metadata"]["name"])
         total = len(self.nodes())
-        self.event(pod, "Pod", "FailedScheduling",
-                   f"0/{total} nodes are available: {total} node(s) didn't match Pod's node "
-                   "affinity/selector or had no free nvidia.com/gpu.", once=runtime)  # fmt: skip
+        self.event(
+            pod,
+            "Pod",
+            "FailedScheduling",
+            f"0/{total} nodes are available: {total} node(s) didn't match Pod's node "
+            "affinity/selector or had no free nvidia.com/gpu.",
+            once=runtime,
+        )
         self._bring_node(pod, runtime, selector, gpus)
         return None
 
@@ -199,15 +209,19 @@ class KubeCluster:
         pools = [
             pool
             for pool in self.gke.message.node_pools
-            if pool.autoscaling.enabled and pool.status.name == "RUNNING"
+            if pool.autoscaling.enabled
+            and pool.status.name == "RUNNING"
             and selector.get(POOL, pool.name) == pool.name
             and (bool(gpus) == (bool(pool.config.accelerators) or POOL in selector) or not gpus)
-        ]  # fmt: skip
+        ]
         for pool in pools:
             most = pool.autoscaling.total_max_node_count or pool.autoscaling.max_node_count
             here = [n for n in self.nodes() if n["metadata"]["labels"][POOL] == pool.name]
-            coming = sum(1 for other in self.pods.values()
-                         if other is not runtime and other.wanted_since is not None)  # fmt: skip
+            coming = sum(
+                1
+                for other in self.pods.values()
+                if other is not runtime and other.wanted_since is not None
+            )
             if len(here) + coming >= most:
                 continue
             stockout = self.state.faults.value(f"compute.stockout.{pool.name}")
@@ -254,11 +268,24 @@ class KubeCluster:
         if runtime is not None and runtime.raylet is not None:
             runtime.raylet.end()
             runtime.healthy = False
-        self.store.set_status("pods", pod, {
-            **(pod.get("status") or {}), "phase": "Failed", "reason": reason, "message": message,
-            "conditions": [{"type": "Ready", "status": "False", "reason": "PodFailed",
-                            "lastTransitionTime": stamp()}],
-        })  # fmt: skip
+        self.store.set_status(
+            "pods",
+            pod,
+            {
+                **(pod.get("status") or {}),
+                "phase": "Failed",
+                "reason": reason,
+                "message": message,
+                "conditions": [
+                    {
+                        "type": "Ready",
+                        "status": "False",
+                        "reason": "PodFailed",
+                        "lastTransitionTime": stamp(),
+                    }
+                ],
+            },
+        )
 
     def remove_pod(self, pod: Object) -> None:
         """End a pod's process and take the pod away."""
@@ -288,15 +315,19 @@ class KubeCluster:
                 name = volume[source][key]
                 found = self.store.find(plural, namespace, name)
                 if found is None and not volume[source].get("optional"):
-                    return (f'MountVolume.SetUp failed for volume "{mount["name"]}" : '
-                            f'{source.lower()} "{name}" not found')  # fmt: skip
+                    return (
+                        f'MountVolume.SetUp failed for volume "{mount["name"]}" : '
+                        f'{source.lower()} "{name}" not found'
+                    )
                 mounts.write_files(local, found or {}, mode)
                 runtime.mounts[path] = local
             if "persistentVolumeClaim" in volume:
                 folder = self.claim_folder(namespace, volume["persistentVolumeClaim"]["claimName"])
                 if folder is None or not folder.is_dir():
-                    return (f'MountVolume.MountDevice failed for volume "{mount["name"]}" : '
-                            "mount.lustre: Is the MGS running? (exit status 5)")  # fmt: skip
+                    return (
+                        f'MountVolume.MountDevice failed for volume "{mount["name"]}" : '
+                        "mount.lustre: Is the MGS running? (exit status 5)"
+                    )
                 runtime.mounts[path] = folder
         return None
 
@@ -343,34 +374,24 @@ class KubeCluster:
                     pass
                 time.sleep(0.1)
 
-    def event(self, about: Object, kind_of: str, reason: str, message: str, *,
-              kind: str = "Warning", once: PodRuntime | None = None) -> None:  # fmt: skip
+    def event(
+        self,
+        about: Object,
+        kind_of: str,
+        reason: str,
+        message: str,
+        *,
+        kind: str = "Warning",
+        once: PodRuntime | None = None,
+    ) -> None:
         """Write an Event; with ``once`` only the first of that reason and text for a pod."""
         if once is not None:
             if f"{reason} {message}" in once.said:
                 return
             once.said.add(f"{reason} {message}")
-        meta = about["metadata"]
-        namespace = meta.get("namespace", "default")
-        self.store.create(RESOURCES["events"], namespace, {
-            "metadata": {"name": f"{meta['name']}.{unique(16)}"},
-            "involvedObject": {
-                "kind": kind_of, "name": meta["name"], "namespace": namespace,
-                "uid": meta.get("uid", ""), "apiVersion": about.get("apiVersion", "v1"),
-            },
-            "reason": reason, "message": message, "type": kind, "count": 1,
-            "firstTimestamp": stamp(), "lastTimestamp": stamp(), "reportingComponent": "",
-            "source": {"component": "lustrum-stand-in"},
-        })  # fmt: skip
-
-
-def is_over(pod: Object) -> bool:
-    """Say whether a pod has ended."""
-    return (pod.get("status") or {}).get("phase") in ("Failed", "Succeeded")
-
-
-def gpus_of(pod: Object) -> int:
-    """Return the GPUs a pod asks for."""
-    resources = pod["spec"]["containers"][0].get("resources") or {}
-    amount = (resources.get("limits") or {}).get("nvidia.com/gpu", 0)
-    return int(amount)
+        namespace = about["metadata"].get("namespace", "default")
+        self.store.create(
+            RESOURCES["events"],
+            namespace,
+            event_body(about, kind_of, reason, message, kind),
+        )

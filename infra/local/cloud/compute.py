@@ -7,8 +7,15 @@ from typing import Any
 
 from infra.local.cloud.state import Problem, State
 
-ZONES = ("us-east1-b", "us-east1-c", "us-east1-d", "us-central1-a", "us-central1-b",
-         "us-west2-c", "europe-west4-b")  # fmt: skip
+ZONES = (
+    "us-east1-b",
+    "us-east1-c",
+    "us-east1-d",
+    "us-central1-a",
+    "us-central1-b",
+    "us-west2-c",
+    "europe-west4-b",
+)
 _LABEL = re.compile(r"labels\.([\w-]+)\s*(=|:|eq)\s*\"?([^\"\s)]*)\"?")
 
 
@@ -23,11 +30,15 @@ class Compute:
         return {
             "kind": "compute#zoneList",
             "items": [
-                {"kind": "compute#zone", "name": zone, "status": "UP",
-                 "region": zone.rsplit("-", 1)[0]}
+                {
+                    "kind": "compute#zone",
+                    "name": zone,
+                    "status": "UP",
+                    "region": zone.rsplit("-", 1)[0],
+                }
                 for zone in ZONES
             ],
-        }  # fmt: skip
+        }
 
     def machine_types(self, expression: str) -> dict[str, Any]:
         """Return the zones that offer a machine type: all, unless a fault names them."""
@@ -52,8 +63,11 @@ class Compute:
             raise Problem("UNAVAILABLE", refused[1], refused[0])
         terms = _LABEL.findall(expression)
         if expression.strip() and not terms:
-            raise Problem("INVALID_ARGUMENT", f"Invalid value for field 'filter': {expression!r}; "
-                          "this stand-in knows labels.KEY=VALUE and labels.KEY:*")  # fmt: skip
+            raise Problem(
+                "INVALID_ARGUMENT",
+                f"Invalid value for field 'filter': {expression!r}; "
+                "this stand-in knows labels.KEY=VALUE and labels.KEY:*",
+            )
         missing = self._state.faults.value("compute.unreachable") or []
         items: dict[str, Any] = {}
         for vm in self.instances():
@@ -107,19 +121,29 @@ def _vm(project: str, cluster: Any, node: dict[str, Any]) -> dict[str, Any]:
     gpus = int(node["status"]["capacity"].get("nvidia.com/gpu", 0))
     base = f"https://www.googleapis.com/compute/v1/projects/{project}/zones/{zone}"
     return {
-        "kind": "compute#instance", "name": node["metadata"]["name"],
-        "status": "RUNNING", "zone": base,
+        "kind": "compute#instance",
+        "name": node["metadata"]["name"],
+        "status": "RUNNING",
+        "zone": base,
         "machineType": f"{base}/machineTypes/{labels['node.kubernetes.io/instance-type']}",
         "creationTimestamp": node["metadata"]["creationTimestamp"],
         "labels": {
-            **dict(cluster.message.resource_labels), "goog-k8s-cluster-name": cluster.name,
+            **dict(cluster.message.resource_labels),
+            "goog-k8s-cluster-name": cluster.name,
             "goog-k8s-node-pool-name": labels["cloud.google.com/gke-nodepool"],
         },
-        "guestAccelerators": [{
-            "acceleratorType": f"{base}/acceleratorTypes/"
-            f"{labels.get('cloud.google.com/gke-accelerator', 'none')}",
-            "acceleratorCount": gpus}] if gpus else [],
+        "guestAccelerators": [
+            {
+                "acceleratorType": f"{base}/acceleratorTypes/"
+                f"{labels.get('cloud.google.com/gke-accelerator', 'none')}",
+                "acceleratorCount": gpus,
+            }
+        ]
+        if gpus
+        else [],
         "scheduling": {
-            "provisioningModel":
-                "SPOT" if labels.get("cloud.google.com/gke-spot") == "true" else "STANDARD"},
-    }  # fmt: skip
+            "provisioningModel": "SPOT"
+            if labels.get("cloud.google.com/gke-spot") == "true"
+            else "STANDARD"
+        },
+    }

@@ -69,10 +69,13 @@ class Faults:
         with self._lock:
             self._rules.append(
                 Rule(
-                    str(rule["operation"]), effect, rule[effect],
-                    str(rule.get("text", "injected fault")), rule.get("times"),
+                    str(rule["operation"]),
+                    effect,
+                    rule[effect],
+                    str(rule.get("text", "injected fault")),
+                    rule.get("times"),
                 )
-            )  # fmt: skip
+            )
 
     def clear(self) -> None:
         """Take every rule back."""

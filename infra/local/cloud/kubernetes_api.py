@@ -14,16 +14,28 @@ from werkzeug.wrappers import Request, Response
 
 from infra.local.cloud import mounts, rayclusters
 from infra.local.cloud.cluster import KubeCluster
-from infra.local.cloud.objects import RESOURCES, Object, Refusal, Resource, not_found, stamp
+from infra.local.cloud.object_values import Object
+from infra.local.cloud.objects import RESOURCES, Refusal, Resource, not_found, stamp
+from infra.local.cloud.raycluster_parts import head_mounts
 
 _CORE = re.compile(
     r"/(?:api/v1|apis/(?P<group>[^/]+/[^/]+))(?:/namespaces/(?P<namespace>[^/]+))?"
     r"/(?P<plural>[a-z]+)(?:/(?P<name>[^/]+)(?:/(?P<sub>[a-z]+)(?P<rest>/.*)?)?)?/?"
 )
 _TEXT = re.compile(r"/?api/(jobs|v0/logs)(/|$)")
-_HOP = {"connection", "keep-alive", "transfer-encoding", "upgrade", "te", "trailer",
-        "content-length", "content-encoding", "host", "authorization",
-        "proxy-authorization"}  # fmt: skip
+_HOP = {
+    "connection",
+    "keep-alive",
+    "transfer-encoding",
+    "upgrade",
+    "te",
+    "trailer",
+    "content-length",
+    "content-encoding",
+    "host",
+    "authorization",
+    "proxy-authorization",
+}
 PROXY_READ = 60.0  # seconds
 
 
@@ -62,8 +74,14 @@ class KubernetesApi:
             return Response("ok")
         self._authenticate(request)
         if path == "/version":
-            return _json({"major": "1", "minor": "35", "gitVersion": "v1.35.4-gke.1042000",
-                          "platform": "linux/amd64"})  # fmt: skip
+            return _json(
+                {
+                    "major": "1",
+                    "minor": "35",
+                    "gitVersion": "v1.35.4-gke.1042000",
+                    "platform": "linux/amd64",
+                }
+            )
         discovered = self._discover(path.rstrip("/"))
         if discovered is not None:
             return _json(discovered)
@@ -104,26 +122,44 @@ class KubernetesApi:
         if path == "/api":
             return {"kind": "APIVersions", "versions": ["v1"]}
         if path == "/apis":
-            return {"kind": "APIGroupList", "apiVersion": "v1",
-                    "groups": [_group(item) for item in groups]}  # fmt: skip
+            return {
+                "kind": "APIGroupList",
+                "apiVersion": "v1",
+                "groups": [_group(item) for item in groups],
+            }
         prefix, _, version = path.lstrip("/").partition("/")
         if prefix == "apis" and "/" not in version:
-            return next((_group(g) | {"kind": "APIGroup", "apiVersion": "v1"}
-                         for g in groups if g.split("/")[0] == version), None)  # fmt: skip
+            return next(
+                (
+                    _group(g) | {"kind": "APIGroup", "apiVersion": "v1"}
+                    for g in groups
+                    if g.split("/")[0] == version
+                ),
+                None,
+            )
         if (prefix == "api" and version == "v1") or (prefix == "apis" and version in groups):
             verbs = ["create", "delete", "get", "list", "patch", "update", "watch"]
             return {
-                "kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version,
+                "kind": "APIResourceList",
+                "apiVersion": "v1",
+                "groupVersion": version,
                 "resources": [
-                    {"name": item.plural, "singularName": item.kind.lower(), "kind": item.kind,
-                     "namespaced": item.namespaced, "verbs": verbs}
-                    for item in served if item.version == version
+                    {
+                        "name": item.plural,
+                        "singularName": item.kind.lower(),
+                        "kind": item.kind,
+                        "namespaced": item.namespaced,
+                        "verbs": verbs,
+                    }
+                    for item in served
+                    if item.version == version
                 ],
-            }  # fmt: skip
+            }
         return None
 
-    def _objects(self, request: Request, resource: Resource, namespace: str, name: str,
-                 sub: str | None) -> Response:  # fmt: skip
+    def _objects(
+        self, request: Request, resource: Resource, namespace: str, name: str, sub: str | None
+    ) -> Response:
         cluster, query = self._cluster, request.args
         kind = request.content_type or ""
         verb = {
@@ -145,11 +181,18 @@ class KubernetesApi:
             store = cluster.store
             strict = query.get("fieldValidation") == "Strict"
             if verb == "list":
-                items = store.select(resource, namespace, query.get("labelSelector", ""),
-                                   query.get("fieldSelector", ""))  # fmt: skip
-                answer: Object = {"kind": f"{resource.kind}List", "apiVersion": resource.version,
-                                  "metadata": {"resourceVersion": store.version},
-                                  "items": items}  # fmt: skip
+                items = store.select(
+                    resource,
+                    namespace,
+                    query.get("labelSelector", ""),
+                    query.get("fieldSelector", ""),
+                )
+                answer: Object = {
+                    "kind": f"{resource.kind}List",
+                    "apiVersion": resource.version,
+                    "metadata": {"resourceVersion": store.version},
+                    "items": items,
+                }
             elif verb == "get":
                 answer = store.get(resource, namespace, name)
             elif verb == "create":
@@ -161,24 +204,31 @@ class KubernetesApi:
                 answer = store.replace(resource, namespace, name, _body(request), strict=strict)
             elif verb == "apply":
                 answer, fresh = store.apply(
-                    resource, namespace, name, _body(request), strict=strict,
-                    manager=query.get("fieldManager", ""), force=query.get("force") == "true",
-                )  # fmt: skip
+                    resource,
+                    namespace,
+                    name,
+                    _body(request),
+                    strict=strict,
+                    manager=query.get("fieldManager", ""),
+                    force=query.get("force") == "true",
+                )
                 code = 201 if fresh else 200
             elif verb == "patch":
                 if not kind.startswith(_MERGES):
                     raise Refusal(
-                        415, "UnsupportedMediaType",
+                        415,
+                        "UnsupportedMediaType",
                         "the body of the request was in an unknown format - accepted media types"
                         f" include: {', '.join(_MERGES)}, application/apply-patch+yaml",
-                    )  # fmt: skip
+                    )
                 answer = store.merge(resource, namespace, name, _body(request), strict=strict)
             else:
                 answer = self._delete(request, resource, namespace, name)
             text = json.dumps(answer)
         if verb not in ("get", "list"):
-            cluster.state.log("kubernetes", f"{verb} {resource.plural} {namespace}/{name} "
-                              f"of {cluster.gke.name}")  # fmt: skip
+            cluster.state.log(
+                "kubernetes", f"{verb} {resource.plural} {namespace}/{name} of {cluster.gke.name}"
+            )
             cluster.state.wake.set()
         return Response(text, code, mimetype="application/json")
 
@@ -194,9 +244,13 @@ class KubernetesApi:
         self._delete_one(resource, found, policy)
         if found["metadata"].get("deletionTimestamp"):
             return found
-        return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success",
-                "details": {"name": name, "kind": resource.plural,
-                            "uid": found["metadata"]["uid"]}}  # fmt: skip
+        return {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Success",
+            "details": {"name": name, "kind": resource.plural, "uid": found["metadata"]["uid"]},
+        }
 
     def _delete_one(self, resource: Resource, item: Object, policy: str | None) -> None:
         foreground = resource.plural == "rayclusters" and policy == "Foreground"
@@ -223,8 +277,10 @@ class KubernetesApi:
                 fresh = [entry for entry in store.history if entry[0] > seen]
             for version, event, plural, item in fresh:
                 seen = version
-                if plural == resource.plural and \
-                        namespace in ("", item["metadata"].get("namespace", "")):  # fmt: skip
+                if plural == resource.plural and namespace in (
+                    "",
+                    item["metadata"].get("namespace", ""),
+                ):
                     yield json.dumps({"type": event, "object": item}) + "\n"
             time.sleep(0.05)
 
@@ -239,8 +295,11 @@ class KubernetesApi:
     def _proxy(self, request: Request, namespace: str, name: str, rest: str) -> Response:
         self._injected("kubernetes.proxy")
         parts = name.split(":")
-        scheme, service, port = (["", *parts] if len(parts) == 2 else [*parts, ""])[:3] \
-            if len(parts) in (2, 3) else ("", name, "")  # fmt: skip
+        scheme, service, port = (
+            (["", *parts] if len(parts) == 2 else [*parts, ""])[:3]
+            if len(parts) in (2, 3)
+            else ("", name, "")
+        )
         if scheme not in ("", "http"):
             raise Refusal(400, "BadRequest", f"invalid service request {name!r}")
         with self._cluster.state.lock:
@@ -248,13 +307,17 @@ class KubernetesApi:
             if found is None:
                 raise not_found(RESOURCES["services"], service)
             ports = {str(p[key]) for p in found["spec"]["ports"] for key in ("port", "name")}
-            target, inside = rayclusters.head_mounts(self._cluster, found)
+            target, inside = head_mounts(self._cluster, found)
         if port not in ports:
-            raise Refusal(503, "ServiceUnavailable", f'no service port "{port}" found for service '
-                          f'"{service}"')  # fmt: skip
+            raise Refusal(
+                503,
+                "ServiceUnavailable",
+                f'no service port "{port}" found for service "{service}"',
+            )
         if target is None or port not in ("8265", "dashboard"):
-            raise Refusal(503, "ServiceUnavailable",
-                          f'no endpoints available for service "{service}"')  # fmt: skip
+            raise Refusal(
+                503, "ServiceUnavailable", f'no endpoints available for service "{service}"'
+            )
         body = request.get_data()
         if request.method == "POST" and rest.rstrip("/") == "/api/jobs":
             body = mounts.job_inward(body, inside)
@@ -265,8 +328,9 @@ class KubernetesApi:
             sent = self._client.build_request(request.method, url, content=body, headers=headers)
             answer = self._client.send(sent, stream=True)
         except httpx.HTTPError as error:
-            raise Refusal(503, "ServiceUnavailable",
-                          f"error trying to reach service: {error}") from None  # fmt: skip
+            raise Refusal(
+                503, "ServiceUnavailable", f"error trying to reach service: {error}"
+            ) from None
         if request.method not in ("GET", "HEAD"):
             self._cluster.state.log("proxy", f"{request.method} {service}{rest}")
         kept = [(key, value) for key, value in answer.headers.items() if key.lower() not in _HOP]
@@ -289,11 +353,18 @@ class KubernetesApi:
 def _body(request: Request) -> Object:
     if _SURROGATE.search(request.get_data()) and "yaml" in (request.content_type or ""):
         # JSON writes what is beyond the BMP as two escapes; a YAML reader does not join them.
-        raise Refusal(400, "BadRequest", "error decoding YAML: error converting YAML to JSON: "
-                      "yaml: found invalid Unicode character escape code")  # fmt: skip
+        raise Refusal(
+            400,
+            "BadRequest",
+            "error decoding YAML: error converting YAML to JSON: "
+            "yaml: found invalid Unicode character escape code",
+        )
     try:
-        found = yaml.safe_load(request.get_data()) if "yaml" in (request.content_type or "") \
-            else json.loads(request.get_data() or b"{}")  # fmt: skip
+        found = (
+            yaml.safe_load(request.get_data())
+            if "yaml" in (request.content_type or "")
+            else json.loads(request.get_data() or b"{}")
+        )
     except (ValueError, yaml.YAMLError) as error:
         raise Refusal(400, "BadRequest", f"error decoding the body: {error}") from None
     if not isinstance(found, dict):

@@ -60,8 +60,9 @@ class Lustre:
         self._check("get")
         return self._instance(name)
 
-    def create(self, location: str, identity: str, request_id: str | None,
-               body: Mapping[str, Any]) -> dict[str, Any]:  # fmt: skip
+    def create(
+        self, location: str, identity: str, request_id: str | None, body: Mapping[str, Any]
+    ) -> dict[str, Any]:
         """Begin to create an instance; the same request id within 60 minutes is the same call."""
         self._check("create")
         if location == "-" or location.count("-") != 2:
@@ -75,10 +76,15 @@ class Lustre:
             if name in self._state.instances:
                 raise Problem("ALREADY_EXISTS", f"Resource '{name}' already exists.")
             instance = {
-                **body, "name": name, "state": "CREATING", "createTime": now(),
-                "updateTime": now(), "uid": unique(32), "capacityGib": str(body["capacityGib"]),
+                **body,
+                "name": name,
+                "state": "CREATING",
+                "createTime": now(),
+                "updateTime": now(),
+                "uid": unique(32),
+                "capacityGib": str(body["capacityGib"]),
                 "mountPoint": f"10.199.{len(self._state.instances)}.2@tcp:/{body['filesystem']}",
-            }  # fmt: skip
+            }
             self._state.instances[name] = instance
             operation = self._operation(name, "create", {})
             error = self._state.failure("lustre.create")
@@ -160,8 +166,9 @@ class Lustre:
         inside = str((body.get("lustrePath") or {}).get("path", "/"))
         match = _URI.fullmatch(uri)
         if match is None or (match[2] and not match[2].endswith("/")):
-            raise Problem("INVALID_ARGUMENT", f"gcs_path.uri {uri!r} must be gs://BUCKET/ or end "
-                          "with '/'.")  # fmt: skip
+            raise Problem(
+                "INVALID_ARGUMENT", f"gcs_path.uri {uri!r} must be gs://BUCKET/ or end with '/'."
+            )
         if not inside.startswith("/") or ".." in inside.split("/"):
             raise Problem("INVALID_ARGUMENT", f"lustre_path.path {inside!r} must be absolute.")
         bucket = self._state.root / "buckets" / match[1]
@@ -169,11 +176,15 @@ class Lustre:
             if self._instance(name)["state"] != "ACTIVE":
                 raise Problem("FAILED_PRECONDITION", f"Instance {name} is not ACTIVE.")
             if self._running(name):
-                raise Problem("ABORTED", f"Instance {name} already has an active import or "
-                              "export operation.")  # fmt: skip
+                raise Problem(
+                    "ABORTED", f"Instance {name} already has an active import or export operation."
+                )
             if not bucket.is_dir():
-                raise Problem("NOT_FOUND", f"The bucket {match[1]} does not exist, or the Lustre "
-                              "service agent has no access to it.")  # fmt: skip
+                raise Problem(
+                    "NOT_FOUND",
+                    f"The bucket {match[1]} does not exist, or the Lustre "
+                    "service agent has no access to it.",
+                )
             lustre = self.folder(name.rsplit("/", 1)[-1]) / inside.strip("/")
             if verb == "importData" and not lustre.is_dir():
                 raise Problem("INVALID_ARGUMENT", f"lustre_path {inside} does not exist.")
@@ -184,9 +195,10 @@ class Lustre:
         error = self._state.failure(f"lustre.{verb}")
         seconds = self._state.seconds(f"lustre.{verb}", self._state.timings.transfer)
         threading.Thread(
-            target=self._copy, args=(operation, source, target, counters, error, seconds),
+            target=self._copy,
+            args=(operation, source, target, counters, error, seconds),
             daemon=True,
-        ).start()  # fmt: skip
+        ).start()
         self._state.log("lustre", f"{verb} {name}{inside} {uri}")
         return operation
 
@@ -218,13 +230,21 @@ class Lustre:
         self._state.log("lustre", f"cancel {name}")
         return {}
 
-    def _copy(self, operation: dict[str, Any], source: Path, target: Path,
-              counters: dict[str, str], error: str | None, seconds: float) -> None:  # fmt: skip
+    def _copy(
+        self,
+        operation: dict[str, Any],
+        source: Path,
+        target: Path,
+        counters: dict[str, str],
+        error: str | None,
+        seconds: float,
+    ) -> None:
         ends = time.monotonic() + seconds
-        count = dict.fromkeys(
-            ["objectsFound", "bytesFound", "objectsSkipped", "bytesSkipped",
-             "objectsCopied", "bytesCopied", "objectsFailed", "bytesFailed"], 0,
-        )  # fmt: skip
+        count = {
+            f"{what}{outcome}": 0
+            for outcome in ("Found", "Skipped", "Copied", "Failed")
+            for what in ("objects", "bytes")
+        }
         to_fail = int(self._state.faults.value("lustre.failed_objects") or 0)
         samples: list[dict[str, Any]] = []
         files = sorted(path for path in source.rglob("*") if path.is_file()) if not error else []
@@ -236,8 +256,12 @@ class Lustre:
                 outcome = _copy_file(file, there, fail=to_fail > 0)
                 to_fail -= outcome == "Failed"
                 if outcome == "Failed" and len(samples) < 5:
-                    samples.append({"objectUri": str(file.relative_to(source)),
-                                    "errorDetails": ["injected fault"]})  # fmt: skip
+                    samples.append(
+                        {
+                            "objectUri": str(file.relative_to(source)),
+                            "errorDetails": ["injected fault"],
+                        }
+                    )
                 # What was skipped is not found (facts F).
                 for what in {outcome} | ({"Found"} if outcome != "Skipped" else set()):
                     count[f"objects{what}"] += 1
@@ -251,9 +275,12 @@ class Lustre:
             counters.update({f"{key}Count": str(value) for key, value in count.items()})
             if samples:
                 operation["metadata"]["operationMetadata"]["errorSummaries"] = [
-                    {"errorCode": "PERMISSION_DENIED", "errorCount": str(count["objectsFailed"]),
-                     "errorLogEntries": samples}
-                ]  # fmt: skip
+                    {
+                        "errorCode": "PERMISSION_DENIED",
+                        "errorCount": str(count["objectsFailed"]),
+                        "errorLogEntries": samples,
+                    }
+                ]
             if operation["name"] in self._cancelled:
                 self._finish(operation, error="The operation was cancelled.", code=1)
             elif error:
@@ -264,20 +291,30 @@ class Lustre:
     def _operation(self, target: str, verb: str, counters: dict[str, str]) -> dict[str, Any]:
         name = f"{target.rsplit('/instances/', 1)[0]}/operations/operation-{unique(16)}"
         operation: dict[str, Any] = {
-            "name": name, "done": False,
+            "name": name,
+            "done": False,
             "metadata": {
                 "@type": "type.googleapis.com/google.cloud.lustre.v1.OperationMetadata",
-                "createTime": now(), "target": target, "verb": verb, "apiVersion": "v1",
+                "createTime": now(),
+                "target": target,
+                "verb": verb,
+                "apiVersion": "v1",
                 "requestedCancellation": False,
             },
-        }  # fmt: skip
+        }
         if verb.endswith("Data"):
             operation["metadata"]["operationMetadata"] = {"counters": counters}
         self._state.lustre_operations[name] = operation
         return operation
 
-    def _finish(self, operation: dict[str, Any], *, response: dict[str, Any] | None = None,
-                error: str | None = None, code: int = 13) -> None:  # fmt: skip
+    def _finish(
+        self,
+        operation: dict[str, Any],
+        *,
+        response: dict[str, Any] | None = None,
+        error: str | None = None,
+        code: int = 13,
+    ) -> None:
         operation["metadata"]["endTime"] = now()
         if error is None:
             operation["response"] = response or {}
@@ -316,8 +353,11 @@ class Lustre:
 
 
 def _copy_file(source: Path, target: Path, *, fail: bool) -> str:
-    if target.is_file() and target.stat().st_size == source.stat().st_size \
-            and target.stat().st_mtime_ns >= source.stat().st_mtime_ns:  # fmt: skip
+    if (
+        target.is_file()
+        and target.stat().st_size == source.stat().st_size
+        and target.stat().st_mtime_ns >= source.stat().st_mtime_ns
+    ):
         return "Skipped"
     if fail:
         return "Failed"
@@ -328,23 +368,31 @@ def _copy_file(source: Path, target: Path, *, fail: bool) -> str:
 
 def _check_instance(identity: str, body: Mapping[str, Any]) -> None:
     if not _ID.fullmatch(identity):
-        raise Problem("INVALID_ARGUMENT", f"instance_id {identity!r}: 1-63 lowercase letters, "
-                      "digits or hyphens, beginning with a letter.")  # fmt: skip
+        raise Problem(
+            "INVALID_ARGUMENT",
+            f"instance_id {identity!r}: 1-63 lowercase letters, "
+            "digits or hyphens, beginning with a letter.",
+        )
     missing = [key for key in ("filesystem", "capacityGib", "network") if not body.get(key)]
     if missing:
         raise Problem("INVALID_ARGUMENT", f"instance: {', '.join(missing)} must be given.")
     if not re.fullmatch(r"[a-zA-Z0-9]{1,8}", str(body["filesystem"])):
-        raise Problem("INVALID_ARGUMENT", f"filesystem {body['filesystem']!r}: at most 8 letters "
-                      "or digits.")  # fmt: skip
+        raise Problem(
+            "INVALID_ARGUMENT", f"filesystem {body['filesystem']!r}: at most 8 letters or digits."
+        )
     tier = int(body.get("perUnitStorageThroughput") or 1000)
     if tier not in TIERS:
-        raise Problem("INVALID_ARGUMENT", f"per_unit_storage_throughput {tier}: one of "
-                      f"{sorted(TIERS)}.")  # fmt: skip
+        raise Problem(
+            "INVALID_ARGUMENT", f"per_unit_storage_throughput {tier}: one of {sorted(TIERS)}."
+        )
     least, step = TIERS[tier]
     capacity = int(body["capacityGib"])
     if capacity < least or capacity % step:
-        raise Problem("INVALID_ARGUMENT", f"capacity_gib {capacity}: at least {least} and a "
-                      f"multiple of {step} at {tier} MB/s per TiB.")  # fmt: skip
+        raise Problem(
+            "INVALID_ARGUMENT",
+            f"capacity_gib {capacity}: at least {least} and a "
+            f"multiple of {step} at {tier} MB/s per TiB.",
+        )
 
 
 def _zone(name: str) -> str:

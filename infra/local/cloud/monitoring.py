@@ -17,8 +17,14 @@ from infra.local.cloud.lustre import GIB
 from infra.local.cloud.state import Problem, State
 
 PREFIX = "lustre.googleapis.com/instance/"
-GAUGES = {"available_bytes": "ost", "free_bytes": "ost", "capacity_bytes": "ost",
-          "inodes_free": "mdt", "inodes_maximum": "mdt", "connected_clients": "mdt"}  # fmt: skip
+GAUGES = {
+    "available_bytes": "ost",
+    "free_bytes": "ost",
+    "capacity_bytes": "ost",
+    "inodes_free": "mdt",
+    "inodes_maximum": "mdt",
+    "connected_clients": "mdt",
+}
 DELTAS = {"write_bytes_total": "ost", "read_bytes_total": "ost"}
 OSTS = 2
 INODES = 10_000_000
@@ -41,8 +47,11 @@ class Monitoring:
         terms = dict(_TERM.findall(request.filter))
         metric = terms.get("metric.type", "")
         if not metric:
-            raise Problem("INVALID_ARGUMENT", "The supplied filter does not specify a valid "
-                          "combination of metric and monitored resource descriptors.")  # fmt: skip
+            raise Problem(
+                "INVALID_ARGUMENT",
+                "The supplied filter does not specify a valid "
+                "combination of metric and monitored resource descriptors.",
+            )
         answer: Any = api.ListTimeSeriesResponse()
         if not metric.startswith(PREFIX):
             return answer
@@ -60,10 +69,18 @@ class Monitoring:
                 component = terms.get("metric.labels.component", labels["component"])
                 if component == labels["component"]:
                     answer.time_series.append(
-                        _series(metric, name in DELTAS, labels, value,
-                                {"instance_id": short, "location": zone,
-                                 "resource_container": f"projects/{self._state.number}"})
-                    )  # fmt: skip
+                        _series(
+                            metric,
+                            name in DELTAS,
+                            labels,
+                            value,
+                            {
+                                "instance_id": short,
+                                "location": zone,
+                                "resource_container": f"projects/{self._state.number}",
+                            },
+                        )
+                    )
         return answer
 
     def _values(self, name: str, instance: str, capacity: int) -> list[tuple[dict[str, str], int]]:
@@ -122,8 +139,9 @@ def _usage(folder: Path) -> tuple[int, int]:
     return used, files
 
 
-def _series(metric: str, delta: bool, labels: dict[str, str], value: int,
-            resource: dict[str, str]) -> Any:  # fmt: skip
+def _series(
+    metric: str, delta: bool, labels: dict[str, str], value: int, resource: dict[str, str]
+) -> Any:
     end = int(time.time())
     start = end - 60 if delta else end
     return api.TimeSeries(
@@ -131,8 +149,10 @@ def _series(metric: str, delta: bool, labels: dict[str, str], value: int,
         resource={"type": "lustre.googleapis.com/Instance", "labels": resource},
         metric_kind="DELTA" if delta else "GAUGE",
         value_type="INT64",
-        points=[{
-            "interval": {"start_time": {"seconds": start}, "end_time": {"seconds": end}},
-            "value": {"int64_value": value},
-        }],
-    )  # fmt: skip
+        points=[
+            {
+                "interval": {"start_time": {"seconds": start}, "end_time": {"seconds": end}},
+                "value": {"int64_value": value},
+            }
+        ],
+    )

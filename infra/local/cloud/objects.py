@@ -7,20 +7,25 @@ whole (as in a custom resource), and an apply that changes nothing changes no ve
 
 from __future__ import annotations
 
-import base64
 import copy
 import itertools
-import json
 import re
 import uuid
-from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any
 
 from infra.local.cloud import schema
-
-Object = dict[str, Any]
+from infra.local.cloud.object_values import (
+    Object,
+    at,
+    fields_agree,
+    labels_agree,
+    leaves,
+    merge,
+    prune,
+    remove,
+    settle,
+)
 
 
 @dataclass(frozen=True)
@@ -52,11 +57,15 @@ RESOURCES = {
         Resource("rolebindings", "RoleBinding", _RBAC),
         Resource("clusterroles", "ClusterRole", _RBAC, namespaced=False),
         Resource("clusterrolebindings", "ClusterRoleBinding", _RBAC, namespaced=False),
-        Resource("customresourcedefinitions", "CustomResourceDefinition",
-                 "apiextensions.k8s.io/v1", namespaced=False),
+        Resource(
+            "customresourcedefinitions",
+            "CustomResourceDefinition",
+            "apiextensions.k8s.io/v1",
+            namespaced=False,
+        ),
         Resource("rayclusters", "RayCluster", "ray.io/v1"),
     )
-}  # fmt: skip
+}
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
@@ -73,9 +82,15 @@ class Refusal(Exception):
     def body(self) -> Object:
         """Return the Status object."""
         given = {"reason": self.reason, "details": self.details}
-        return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-                "message": self.message, "code": self.code,
-                **{key: value for key, value in given.items() if value}}  # fmt: skip
+        return {
+            "kind": "Status",
+            "apiVersion": "v1",
+            "metadata": {},
+            "status": "Failure",
+            "message": self.message,
+            "code": self.code,
+            **{key: value for key, value in given.items() if value},
+        }
 
 
 class Store:
@@ -87,16 +102,17 @@ class Store:
         self._versions = itertools.count(1000)
         self.history: list[tuple[int, str, str, Object]] = []  # version, event, plural, object
 
-    def select(self, resource: Resource, namespace: str, labels: str = "",
-             fields: str = "") -> list[Object]:  # fmt: skip
+    def select(
+        self, resource: Resource, namespace: str, labels: str = "", fields: str = ""
+    ) -> list[Object]:
         """Return objects that agree with the selectors."""
         return [
             item
             for (plural, where, _), item in sorted(self._objects.items(), key=lambda pair: pair[0])
             if plural == resource.plural
             and namespace in ("", where)
-            and _labels_agree(labels, item["metadata"].get("labels") or {})
-            and _fields_agree(fields, item)
+            and labels_agree(labels, item["metadata"].get("labels") or {})
+            and fields_agree(fields, item)
         ]
 
     def find(self, plural: str, namespace: str, name: str) -> Object | None:
@@ -110,8 +126,9 @@ class Store:
             raise not_found(resource, name)
         return found
 
-    def create(self, resource: Resource, namespace: str, body: Object, *,
-               strict: bool = False) -> Object:  # fmt: skip
+    def create(
+        self, resource: Resource, namespace: str, body: Object, *, strict: bool = False
+    ) -> Object:
         """Add an object. Raises Refusal 400, 409 or 422."""
         body = copy.deepcopy(body)
         meta = body.setdefault("metadata", {})
@@ -120,52 +137,78 @@ class Store:
         self._check(resource, namespace, body, strict)
         name = meta["name"]
         if (resource.plural, namespace, name) in self._objects:
-            raise Refusal(409, "AlreadyExists", f'{_title(resource)} "{name}" already exists',
-                          _details(resource, name))  # fmt: skip
+            raise Refusal(
+                409,
+                "AlreadyExists",
+                f'{_title(resource)} "{name}" already exists',
+                _details(resource, name),
+            )
         body["kind"], body["apiVersion"] = resource.kind, resource.version
         if resource.namespaced:
             meta["namespace"] = namespace
         meta |= {"uid": str(uuid.uuid4()), "creationTimestamp": stamp(), "generation": 1}
         meta.setdefault("labels", {})
-        _settle(body)
+        settle(body)
         self._objects[resource.plural, namespace, name] = body
         self.touch(resource.plural, body, "ADDED")
         return body
 
-    def replace(self, resource: Resource, namespace: str, name: str, body: Object, *,
-                strict: bool = False) -> Object:  # fmt: skip
+    def replace(
+        self, resource: Resource, namespace: str, name: str, body: Object, *, strict: bool = False
+    ) -> Object:
         """Put an object in the place of another. Raises Refusal, 409 on an old version."""
         found = self.get(resource, namespace, name)
         self._check(resource, namespace, body, strict)
         version = body["metadata"].get("resourceVersion")
         if version and version != found["metadata"]["resourceVersion"]:
             raise Refusal(
-                409, "Conflict", f'Operation cannot be fulfilled on {_title(resource)} "{name}": '
+                409,
+                "Conflict",
+                f'Operation cannot be fulfilled on {_title(resource)} "{name}": '
                 "the object has been modified; please apply your changes to the latest version "
-                "and try again", _details(resource, name),
-            )  # fmt: skip
+                "and try again",
+                _details(resource, name),
+            )
         return self._change(resource, found, copy.deepcopy(body))
 
-    def merge(self, resource: Resource, namespace: str, name: str, patch: Object, *,
-              strict: bool = False) -> Object:  # fmt: skip
+    def merge(
+        self, resource: Resource, namespace: str, name: str, patch: Object, *, strict: bool = False
+    ) -> Object:
         """Apply a JSON merge patch (RFC 7386). Raises Refusal."""
         found = self.get(resource, namespace, name)
-        body = _merge(copy.deepcopy(found), patch)
+        body = merge(copy.deepcopy(found), patch)
         self._check(resource, namespace, body, strict)
         return self._change(resource, found, body)
 
-    def apply(self, resource: Resource, namespace: str, name: str, body: Object, *,
-              manager: str, force: bool, strict: bool) -> tuple[Object, bool]:  # fmt: skip
+    def apply(
+        self,
+        resource: Resource,
+        namespace: str,
+        name: str,
+        body: Object,
+        *,
+        manager: str,
+        force: bool,
+        strict: bool,
+    ) -> tuple[Object, bool]:
         """Apply server-side; return the object, and whether it is new. Raises Refusal."""
         if not manager:
-            raise Refusal(422, "Invalid", "PatchOptions.meta.k8s.io \"\" is invalid: fieldManager:"
-                          " Required value: is required for apply patch")  # fmt: skip
+            raise Refusal(
+                422,
+                "Invalid",
+                'PatchOptions.meta.k8s.io "" is invalid: fieldManager:'
+                " Required value: is required for apply patch",
+            )
         body = copy.deepcopy(body)
         body.setdefault("metadata", {}).setdefault("name", name)
         if body["metadata"]["name"] != name:
-            raise Refusal(400, "BadRequest", "the name of the object "
-                          f"({body['metadata']['name']}) does not match the name on the URL "
-                          f"({name})")  # fmt: skip
+            raise Refusal(
+                400,
+                "BadRequest",
+                "the name of the object "
+                f"({body['metadata']['name']}) does not match the name on the URL "
+                f"({name})",
+            )
         untyped = schema.untyped_field(resource.kind, body, strict=strict)
         if untyped is not None:  # a real server calls it an internal error, without a reason
             where = f"{namespace}/{name}; {resource.version}, Kind={resource.kind}"
@@ -177,19 +220,22 @@ class Store:
             self._own(made, manager, body)
             return made, True
         owners = self._owners.setdefault(found["metadata"]["uid"], {})
-        settled = _settle(copy.deepcopy(body))
+        settled = settle(copy.deepcopy(body))
         conflicts = [
             f'conflict with "{other}": .{".".join(path)}'
             for other, theirs in owners.items()
             if other != manager
-            for path, value in _leaves(settled)
-            if _at(theirs, path) not in (None, value)
+            for path, value in leaves(settled)
+            if at(theirs, path) not in (None, value)
         ]
         if conflicts and not force:
-            raise Refusal(409, "Conflict", f"Apply failed with {len(conflicts)} conflict(s): "
-                          + ", ".join(conflicts))  # fmt: skip
-        fresh = _remove(copy.deepcopy(found), owners.get(manager, {}), settled)
-        changed = self._change(resource, found, _merge(fresh, settled))
+            raise Refusal(
+                409,
+                "Conflict",
+                f"Apply failed with {len(conflicts)} conflict(s): " + ", ".join(conflicts),
+            )
+        fresh = remove(copy.deepcopy(found), owners.get(manager, {}), settled)
+        changed = self._change(resource, found, merge(fresh, settled))
         self._own(changed, manager, settled)
         return changed, False
 
@@ -220,10 +266,17 @@ class Store:
 
     def _change(self, resource: Resource, found: Object, body: Object) -> Object:
         kept = found["metadata"]
-        _settle(body)
+        settle(body)
         body["kind"], body["apiVersion"] = resource.kind, resource.version
-        for key in ("uid", "creationTimestamp", "generation", "namespace", "resourceVersion",
-                    "deletionTimestamp", "name"):  # fmt: skip
+        for key in (
+            "uid",
+            "creationTimestamp",
+            "generation",
+            "namespace",
+            "resourceVersion",
+            "deletionTimestamp",
+            "name",
+        ):
             if key in kept:
                 body["metadata"][key] = kept[key]
         if "status" in found:
@@ -240,12 +293,20 @@ class Store:
     def _own(self, item: Object, manager: str, applied: Object) -> None:
         meta = item["metadata"]
         self._owners.setdefault(meta["uid"], {})[manager] = applied
-        meta["managedFields"] = [
-            {"manager": name, "operation": "Apply", "apiVersion": item["apiVersion"],
-             "fieldsType": "FieldsV1", "time": stamp()}
-            for name in self._owners[meta["uid"]]
-        ] if manager not in {m["manager"] for m in meta.get("managedFields", [])} \
-            else meta["managedFields"]  # fmt: skip
+        meta["managedFields"] = (
+            [
+                {
+                    "manager": name,
+                    "operation": "Apply",
+                    "apiVersion": item["apiVersion"],
+                    "fieldsType": "FieldsV1",
+                    "time": stamp(),
+                }
+                for name in self._owners[meta["uid"]]
+            ]
+            if manager not in {m["manager"] for m in meta.get("managedFields", [])}
+            else meta["managedFields"]
+        )
 
     def _check(self, resource: Resource, namespace: str, body: Object, strict: bool) -> None:
         if body.get("kind", resource.kind) != resource.kind:
@@ -257,16 +318,24 @@ class Store:
             )
         given = (body.get("metadata") or {}).get("namespace")
         if resource.namespaced and given not in (None, namespace):
-            raise Refusal(400, "BadRequest", "the namespace of the provided object does not match "
-                          "the namespace sent on the request")  # fmt: skip
+            raise Refusal(
+                400,
+                "BadRequest",
+                "the namespace of the provided object does not match "
+                "the namespace sent on the request",
+            )
         unknown = schema.unknown_fields(resource.kind, body)
         if unknown and strict:
             text = ", ".join(f'unknown field "{path}"' for path in unknown)
-            raise Refusal(400, "BadRequest", f"{resource.kind} in version "
-                          f'"{resource.version.rsplit("/", 1)[-1]}" cannot be handled as a '
-                          f"{resource.kind}: strict decoding error: {text}")  # fmt: skip
+            raise Refusal(
+                400,
+                "BadRequest",
+                f"{resource.kind} in version "
+                f'"{resource.version.rsplit("/", 1)[-1]}" cannot be handled as a '
+                f"{resource.kind}: strict decoding error: {text}",
+            )
         for path in unknown:
-            _prune(body, path)
+            prune(body, path)
         name = body["metadata"].get("name", "")
         invalid = schema.invalid_fields(resource.kind, body)
         if not _NAME.fullmatch(str(name)):
@@ -289,8 +358,9 @@ class Store:
 
 def not_found(resource: Resource, name: str) -> Refusal:
     """Return the 404 of an object."""
-    return Refusal(404, "NotFound", f'{_title(resource)} "{name}" not found',
-                   _details(resource, name))  # fmt: skip
+    return Refusal(
+        404, "NotFound", f'{_title(resource)} "{name}" not found', _details(resource, name)
+    )
 
 
 def stamp() -> str:
@@ -306,93 +376,3 @@ def _title(resource: Resource) -> str:
 def _details(resource: Resource, name: str) -> Object:
     group = {"group": resource.version.split("/")[0]} if "/" in resource.version else {}
     return {"name": name, "kind": resource.plural, **group}
-
-
-def _settle(body: Object) -> Object:
-    # A Secret's stringData is write-only: it is stored as data.
-    if isinstance(body.get("stringData"), dict):
-        body["data"] = {
-            **(body.get("data") or {}),
-            **{key: base64.b64encode(str(value).encode()).decode()
-               for key, value in body.pop("stringData").items()},
-        }  # fmt: skip
-    return body
-
-
-def _merge(base: Any, patch: Any) -> Any:
-    if not isinstance(base, dict) or not isinstance(patch, dict):
-        return copy.deepcopy(patch)
-    for key, value in patch.items():
-        if value is None:
-            base.pop(key, None)
-        else:
-            base[key] = _merge(base.get(key), value)
-    return base
-
-
-def _remove(base: Any, before: Mapping[str, Any], after: Mapping[str, Any]) -> Any:
-    for key, old in before.items():
-        if not isinstance(base, dict) or key not in base:
-            continue
-        if key not in after:
-            del base[key]
-        elif isinstance(old, dict) and isinstance(after[key], dict):
-            _remove(base[key], old, after[key])
-    return base
-
-
-def _leaves(value: Any, path: tuple[str, ...] = ()) -> list[tuple[tuple[str, ...], Any]]:
-    if isinstance(value, dict) and value:
-        return [leaf for key, item in value.items() for leaf in _leaves(item, (*path, key))]
-    skip = path[:1] in (("apiVersion",), ("kind",)) or path == ("metadata", "name")
-    return [] if skip else [(path, value)]
-
-
-def _at(value: Any, path: tuple[str, ...]) -> Any:
-    for key in path:
-        if not isinstance(value, dict):
-            return None
-        value = value.get(key)
-    return value
-
-
-def _prune(body: Any, path: str) -> None:
-    keys = [key for key in re.split(r"\.|\[(\d+)\]", path) if key]
-    for key in keys[:-1]:
-        body = body[int(key)] if isinstance(body, list) else body.get(key, {})
-    if isinstance(body, dict):
-        body.pop(keys[-1], None)
-
-
-def _labels_agree(selector: str, labels: Mapping[str, str]) -> bool:
-    for term in re.split(r",(?![^(]*\))", selector) if selector else []:
-        match = re.fullmatch(r"\s*(\S+)\s+(in|notin)\s+\((.*)\)\s*", term)
-        if match:
-            values = [value.strip() for value in match[3].split(",")]
-            if (labels.get(match[1]) in values) != (match[2] == "in"):
-                return False
-        elif "!=" in term:
-            key, value = term.split("!=", 1)
-            if labels.get(key.strip()) == value.strip():
-                return False
-        elif "=" in term:
-            key, value = re.split("==?", term, maxsplit=1)
-            if labels.get(key.strip()) != value.strip():
-                return False
-        elif term.strip().startswith("!"):
-            if term.strip()[1:] in labels:
-                return False
-        elif term.strip() not in labels:
-            return False
-    return True
-
-
-def _fields_agree(selector: str, item: Object) -> bool:
-    for term in selector.split(",") if selector else []:
-        wanted = "!=" not in term
-        key, value = re.split("!=|==?", term, maxsplit=1)
-        found = _at(item, tuple(key.strip().split(".")))
-        text = found if isinstance(found, str) else "" if found is None else json.dumps(found)
-        if (text == value.strip()) != wanted:
-            return False
-    return True

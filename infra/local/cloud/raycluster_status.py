@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from infra.local.cloud.cluster import KubeCluster
-from infra.local.cloud.objects import Object, stamp
+from infra.local.cloud.object_values import Object
+from infra.local.cloud.objects import stamp
 
 
-def write_status(cluster: KubeCluster, item: Object, pods: list[Object], desired: int,
-                  problem: str | None) -> None:  # fmt: skip
+def write_status(
+    cluster: KubeCluster, item: Object, pods: list[Object], desired: int, problem: str | None
+) -> None:
     meta, before = item["metadata"], item.get("status") or {}
     workers = [pod for pod in pods if node_type(pod) == "worker"]
     head = next((pod for pod in pods if node_type(pod) == "head"), None)
@@ -18,10 +20,11 @@ def write_status(cluster: KubeCluster, item: Object, pods: list[Object], desired
         "desiredWorkerReplicas": desired,
         "minWorkerReplicas": sum(group.get("minReplicas", 0) for group in groups),
         "maxWorkerReplicas": sum(group.get("maxReplicas", 0) for group in groups),
-        "availableWorkerReplicas":
-            sum(1 for pod in workers if pod["status"].get("phase") == "Running"),
+        "availableWorkerReplicas": sum(
+            1 for pod in workers if pod["status"].get("phase") == "Running"
+        ),
         "readyWorkerReplicas": sum(1 for pod in workers if is_ready(pod)),
-    }  # fmt: skip
+    }
     status: Object = {key: value for key, value in counts.items() if value}
     status["observedGeneration"] = meta["generation"]
     status["head"] = {"serviceName": f"{meta['name']}-head-svc"}
@@ -40,13 +43,25 @@ def write_status(cluster: KubeCluster, item: Object, pods: list[Object], desired
     elif before.get("state"):
         status["state"] = before["state"]  # sticky
     provisioned = all_ready or condition(before, "RayClusterProvisioned") == "True"
-    status["conditions"] = _conditions(before, {
-        "HeadPodReady": (head_ready, "HeadPodRunningAndReady" if head_ready else
-                         "HeadPodNotFound" if head is None else "ContainersNotReady"),
-        "RayClusterProvisioned": (provisioned and not suspended, "AllPodRunningAndReadyFirstTime"
-                                  if provisioned else "RayClusterPodsProvisioning"),
-        **({"ReplicaFailure": (True, "FailedCreatePod")} if problem else {}),
-    }, problem or "")  # fmt: skip
+    status["conditions"] = _conditions(
+        before,
+        {
+            "HeadPodReady": (
+                head_ready,
+                "HeadPodRunningAndReady"
+                if head_ready
+                else "HeadPodNotFound"
+                if head is None
+                else "ContainersNotReady",
+            ),
+            "RayClusterProvisioned": (
+                provisioned and not suspended,
+                "AllPodRunningAndReadyFirstTime" if provisioned else "RayClusterPodsProvisioning",
+            ),
+            **({"ReplicaFailure": (True, "FailedCreatePod")} if problem else {}),
+        },
+        problem or "",
+    )
     if {**before, "lastUpdateTime": 0} != {**status, "lastUpdateTime": 0}:
         status["lastUpdateTime"] = stamp()
         cluster.store.set_status("rayclusters", item, status)
@@ -60,8 +75,15 @@ def _conditions(before: Object, wanted: dict[str, tuple[bool, str]], message: st
         old = known.get(kind)
         same = old is not None and old["status"] == text
         moment = old["lastTransitionTime"] if same and old is not None else stamp()
-        found.append({"type": kind, "status": text, "reason": reason, "lastTransitionTime": moment,
-                      "message": message if kind == "ReplicaFailure" else ""})  # fmt: skip
+        found.append(
+            {
+                "type": kind,
+                "status": text,
+                "reason": reason,
+                "lastTransitionTime": moment,
+                "message": message if kind == "ReplicaFailure" else "",
+            }
+        )
     return found
 
 

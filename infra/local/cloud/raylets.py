@@ -106,10 +106,16 @@ class Raylets:
         gcs, dashboard, agent = ports[0], ports[1], ports[2]
         temp = self._temp_dir() / secrets.token_hex(3)
         arguments = [
-            "--head", f"--port={gcs}", "--dashboard-host=127.0.0.1",
-            f"--dashboard-port={dashboard}", f"--temp-dir={temp}", "--include-dashboard=true",
-            f"--ray-client-server-port={ports[8]}", "--num-gpus=0", *_common(address, ports, cpus),
-        ]  # fmt: skip
+            "--head",
+            f"--port={gcs}",
+            "--dashboard-host=127.0.0.1",
+            f"--dashboard-port={dashboard}",
+            f"--temp-dir={temp}",
+            "--include-dashboard=true",
+            f"--ray-client-server-port={ports[8]}",
+            "--num-gpus=0",
+            *_common(address, ports, cpus),
+        ]
         more = {"DASHBOARD_METRIC_PORT": str(ports[9])}
         process, log = self._spawn(name, arguments, {**more, **env}, home)
         return Raylet(process, address, f"{address}:{gcs}", dashboard, agent, log)
@@ -120,8 +126,10 @@ class Raylets:
         """Start a worker that joins the head at ``gcs``."""
         address, ports = self._address(), self._ports(9)
         arguments = [
-            f"--address={gcs}", f"--num-gpus={gpus}", *_common(address, ports, cpus),
-        ]  # fmt: skip
+            f"--address={gcs}",
+            f"--num-gpus={gpus}",
+            *_common(address, ports, cpus),
+        ]
         process, log = self._spawn(name, arguments, env, home)
         return Raylet(process, address, gcs, None, ports[2], log)
 
@@ -156,17 +164,22 @@ class Raylets:
         with log.open("ab") as file:
             process = subprocess.Popen(
                 [sys.executable, str(_RAY), "start", *arguments],
-                env=complete, stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT,
-                cwd=self.workdir or home, start_new_session=True,
-            )  # fmt: skip
+                env=complete,
+                stdin=subprocess.DEVNULL,
+                stdout=file,
+                stderr=subprocess.STDOUT,
+                cwd=self.workdir or home,
+                start_new_session=True,
+            )
         return process, log
 
     def _watch(self) -> None:
         if self._reaper is None:
             self._reaper = subprocess.Popen(
                 [sys.executable, str(Path(reaper.__file__)), self.mark, str(self._temp_dir())],
-                stdin=subprocess.PIPE, start_new_session=True,
-            )  # fmt: skip
+                stdin=subprocess.PIPE,
+                start_new_session=True,
+            )
 
     def _temp_dir(self) -> Path:
         # Sockets below it are 69 characters longer, and a socket's path may have 107.
@@ -191,13 +204,21 @@ class Raylets:
 
 def _common(address: str, ports: list[int], cpus: int) -> list[str]:
     return [
-        "--block", "--disable-usage-stats", f"--node-ip-address={address}",
-        f"--dashboard-agent-listen-port={ports[2]}", f"--dashboard-agent-grpc-port={ports[3]}",
-        f"--runtime-env-agent-port={ports[4]}", f"--node-manager-port={ports[5]}",
-        f"--object-manager-port={ports[6]}", f"--metrics-export-port={ports[7]}",
-        "--min-worker-port=0", "--max-worker-port=0", f"--num-cpus={cpus}",
-        f"--object-store-memory={OBJECT_STORE}", "--include-log-monitor=false",
-    ]  # fmt: skip
+        "--block",
+        "--disable-usage-stats",
+        f"--node-ip-address={address}",
+        f"--dashboard-agent-listen-port={ports[2]}",
+        f"--dashboard-agent-grpc-port={ports[3]}",
+        f"--runtime-env-agent-port={ports[4]}",
+        f"--node-manager-port={ports[5]}",
+        f"--object-manager-port={ports[6]}",
+        f"--metrics-export-port={ports[7]}",
+        "--min-worker-port=0",
+        "--max-worker-port=0",
+        f"--num-cpus={cpus}",
+        f"--object-store-memory={OBJECT_STORE}",
+        "--include-log-monitor=false",
+    ]
 
 
 def _is_free(port: int) -> bool:

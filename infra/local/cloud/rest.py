@@ -125,10 +125,14 @@ def _lustre(app: Blueprint, cloud: Cloud) -> None:
     def create(project: str, location: str) -> Answer:
         cloud.state.check_project(project)
         query = request.args
-        return jsonify(cloud.lustre.create(
-            location, query.get("instanceId", query.get("instance_id", "")),
-            query.get("requestId", query.get("request_id")), _json_body(),
-        ))  # fmt: skip
+        return jsonify(
+            cloud.lustre.create(
+                location,
+                query.get("instanceId", query.get("instance_id", "")),
+                query.get("requestId", query.get("request_id")),
+                _json_body(),
+            )
+        )
 
     @app.get(f"{base}/<instance>")
     def get(**parts: str) -> Answer:
@@ -182,8 +186,9 @@ def _storage(app: Blueprint, cloud: Cloud) -> None:
             return _media(cloud, bucket, name)
         return jsonify(storage.metadata(bucket, name))
 
-    app.add_url_rule("/storage/v1/b/<bucket>/o/<path:name>", "object", _object,
-                     methods=["GET", "DELETE"])  # fmt: skip
+    app.add_url_rule(
+        "/storage/v1/b/<bucket>/o/<path:name>", "object", _object, methods=["GET", "DELETE"]
+    )
 
     @app.get("/download/storage/v1/b/<bucket>/o/<path:name>")
     def download(bucket: str, name: str) -> Answer:
@@ -197,8 +202,10 @@ def _storage(app: Blueprint, cloud: Cloud) -> None:
             metadata, body, kind = multipart(kind, body)
             name = name or str(metadata.get("name", ""))
         elif query.get("uploadType") != "media":
-            raise Problem("UNIMPLEMENTED", "uploadType must be media or multipart: this stand-in "
-                          "has no resumable uploads")  # fmt: skip
+            raise Problem(
+                "UNIMPLEMENTED",
+                "uploadType must be media or multipart: this stand-in has no resumable uploads",
+            )
         return jsonify(storage.insert(bucket, name, body, kind, query))
 
 
@@ -245,9 +252,12 @@ def _pubsub(app: Blueprint, cloud: Cloud) -> None:
         if not cloud.pubsub:
             raise Problem("NOT_FOUND", "this cloud passes nothing on to Pub/Sub")
         answer = httpx.post(
-            cloud.pubsub + request.path, content=request.get_data(), trust_env=False, timeout=10,
+            cloud.pubsub + request.path,
+            content=request.get_data(),
+            trust_env=False,
+            timeout=10,
             headers={"Content-Type": "application/json"},
-        )  # fmt: skip
+        )
         return Response(answer.content, answer.status_code, mimetype="application/json")
 
 

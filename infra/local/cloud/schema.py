@@ -15,27 +15,51 @@ from kubernetes import client as kube
 
 # "Model" is a class of the client; a leading "*" a list, "{}" a map of it; "any": not looked into.
 _RAY: dict[str, dict[str, str]] = {
-    "RayCluster": {"apiVersion": "str", "kind": "str", "metadata": "V1ObjectMeta",
-                   "spec": "RayClusterSpec", "status": "any"},
+    "RayCluster": {
+        "apiVersion": "str",
+        "kind": "str",
+        "metadata": "V1ObjectMeta",
+        "spec": "RayClusterSpec",
+        "status": "any",
+    },
     "RayClusterSpec": {
-        "rayVersion": "str", "headGroupSpec": "HeadGroupSpec",
-        "workerGroupSpecs": "*WorkerGroupSpec", "enableInTreeAutoscaling": "bool",
-        "autoscalerOptions": "any", "suspend": "bool", "managedBy": "str",
-        "headServiceAnnotations": "{}str", "gcsFaultToleranceOptions": "any",
-        "authOptions": "any", "upgradeStrategy": "any", "networkPolicy": "any",
+        "rayVersion": "str",
+        "headGroupSpec": "HeadGroupSpec",
+        "workerGroupSpecs": "*WorkerGroupSpec",
+        "enableInTreeAutoscaling": "bool",
+        "autoscalerOptions": "any",
+        "suspend": "bool",
+        "managedBy": "str",
+        "headServiceAnnotations": "{}str",
+        "gcsFaultToleranceOptions": "any",
+        "authOptions": "any",
+        "upgradeStrategy": "any",
+        "networkPolicy": "any",
     },
     "HeadGroupSpec": {
-        "serviceType": "str", "headService": "V1Service", "enableIngress": "bool",
-        "rayStartParams": "{}str", "template": "V1PodTemplateSpec", "resources": "{}str",
+        "serviceType": "str",
+        "headService": "V1Service",
+        "enableIngress": "bool",
+        "rayStartParams": "{}str",
+        "template": "V1PodTemplateSpec",
+        "resources": "{}str",
         "labels": "{}str",
     },
     "WorkerGroupSpec": {
-        "groupName": "str", "replicas": "int", "minReplicas": "int", "maxReplicas": "int",
-        "idleTimeoutSeconds": "int", "numOfHosts": "int", "rayStartParams": "{}str",
-        "template": "V1PodTemplateSpec", "scaleStrategy": "any", "suspend": "bool",
-        "resources": "{}str", "labels": "{}str",
+        "groupName": "str",
+        "replicas": "int",
+        "minReplicas": "int",
+        "maxReplicas": "int",
+        "idleTimeoutSeconds": "int",
+        "numOfHosts": "int",
+        "rayStartParams": "{}str",
+        "template": "V1PodTemplateSpec",
+        "scaleStrategy": "any",
+        "suspend": "bool",
+        "resources": "{}str",
+        "labels": "{}str",
     },
-}  # fmt: skip
+}
 _REQUIRED = {
     "RayClusterSpec": ("headGroupSpec",),
     "HeadGroupSpec": ("template",),
@@ -168,7 +192,13 @@ def _short(kind: str) -> str:
 
 
 def _type_problem(value: Any, wanted: str) -> str:
-    names = {bool: "boolean", str: "string", int: "integer", float: "number", list: "array",
-             dict: "object"}  # fmt: skip
+    names = {
+        bool: "boolean",
+        str: "string",
+        int: "integer",
+        float: "number",
+        list: "array",
+        dict: "object",
+    }
     got = names.get(type(value), "null")
     return f'Invalid value: "{got}": {_WRONG_TYPE} {wanted}: "{got}"'

@@ -57,8 +57,11 @@ class Storage:
         try:
             (self._state.root / "buckets" / name).mkdir()
         except FileExistsError:
-            raise Problem("ALREADY_EXISTS", "Your previous request to create the named bucket "
-                          "succeeded and you already own it.") from None  # fmt: skip
+            raise Problem(
+                "ALREADY_EXISTS",
+                "Your previous request to create the named bucket "
+                "succeeded and you already own it.",
+            ) from None
         self._state.log("storage", f"create gs://{name}")
         return _bucket(name)
 
@@ -112,8 +115,10 @@ class Storage:
         self._check("insert")
         if not name or name.startswith("/") or any(p in ("", ".", "..") for p in name.split("/")):
             # A folder cannot hold what the service could: said, not written somewhere else.
-            raise Problem("INVALID_ARGUMENT", f"object name {name!r} has an empty or dotted part, "
-                          "which a folder cannot hold.")  # fmt: skip
+            raise Problem(
+                "INVALID_ARGUMENT",
+                f"object name {name!r} has an empty or dotted part, which a folder cannot hold.",
+            )
         path = self._folder(bucket) / name
         with self._state.lock:
             present = self._metadata(bucket, name)["generation"] if path.is_file() else "0"
@@ -146,16 +151,29 @@ class Storage:
             if known is None or known["stamp"] != stamp:
                 generation = str(time.time_ns() // 1000)
                 digest = base64.b64encode(hashlib.md5(path.read_bytes()).digest()).decode()
-                known = {"stamp": stamp, "generation": generation, "at": now(), "md5": digest,
-                         "type": content_type or "application/octet-stream"}  # fmt: skip
+                known = {
+                    "stamp": stamp,
+                    "generation": generation,
+                    "at": now(),
+                    "md5": digest,
+                    "type": content_type or "application/octet-stream",
+                }
                 self._known[bucket, name] = known
         return {
-            "kind": "storage#object", "id": f"{bucket}/{name}/{known['generation']}",
-            "name": name, "bucket": bucket, "generation": known["generation"],
-            "metageneration": "1", "contentType": known["type"], "size": str(stat.st_size),
-            "md5Hash": known["md5"], "timeCreated": known["at"], "updated": known["at"],
-            "storageClass": "STANDARD", "etag": known["generation"],
-        }  # fmt: skip
+            "kind": "storage#object",
+            "id": f"{bucket}/{name}/{known['generation']}",
+            "name": name,
+            "bucket": bucket,
+            "generation": known["generation"],
+            "metageneration": "1",
+            "contentType": known["type"],
+            "size": str(stat.st_size),
+            "md5Hash": known["md5"],
+            "timeCreated": known["at"],
+            "updated": known["at"],
+            "storageClass": "STANDARD",
+            "etag": known["generation"],
+        }
 
     def _file(self, bucket: str, name: str) -> Path:
         folder = self._folder(bucket)
@@ -193,8 +211,14 @@ def multipart(content_type: str, body: bytes) -> tuple[dict[str, Any], bytes, st
 
 
 def _bucket(name: str) -> dict[str, Any]:
-    return {"kind": "storage#bucket", "id": name, "name": name, "location": "US-EAST1",
-            "storageClass": "STANDARD", "metageneration": "1"}  # fmt: skip
+    return {
+        "kind": "storage#bucket",
+        "id": name,
+        "name": name,
+        "location": "US-EAST1",
+        "storageClass": "STANDARD",
+        "metageneration": "1",
+    }
 
 
 def _match(query: Mapping[str, str], present: str) -> None:
@@ -202,8 +226,9 @@ def _match(query: Mapping[str, str], present: str) -> None:
     if wanted is not None and wanted != present:
         raise Problem(
             "FAILED_PRECONDITION",
-            "At least one of the pre-conditions you specified did not hold.", 412,
-        )  # fmt: skip
+            "At least one of the pre-conditions you specified did not hold.",
+            412,
+        )
 
 
 def _decode(token: str) -> str:

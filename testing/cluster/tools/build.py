@@ -142,8 +142,16 @@ def build(tool: Tool) -> float:
             shutil.rmtree(leftover, ignore_errors=True)
         staging.mkdir()
         for package, program in zip(tool.packages, tool.programs, strict=True):
-            _go(tool, "build", "-trimpath", "-ldflags", tool.ldflags, "-o",
-                str(staging / program), package)  # fmt: skip
+            _go(
+                tool,
+                "build",
+                "-trimpath",
+                "-ldflags",
+                tool.ldflags,
+                "-o",
+                str(staging / program),
+                package,
+            )
         if tool.files:
             _copy_files(tool, staging)
         (staging / ".complete").touch()
@@ -167,9 +175,13 @@ def _go(tool: Tool, *arguments: str, capture: bool = False) -> str:
     jobs = ("-p", "2") if arguments[0] == "build" else ()
     command = ["nice", "-n", "10", "go", arguments[0], *jobs, *arguments[1:]]
     done = subprocess.run(
-        command, cwd=_HERE / tool.name, env=environment, text=True, check=False,
+        command,
+        cwd=_HERE / tool.name,
+        env=environment,
+        text=True,
+        check=False,
         stdout=subprocess.PIPE if capture else None,
-    )  # fmt: skip
+    )
     if done.returncode != 0:
         raise SystemExit(f"{tool.name}: `{' '.join(command)}` ended with {done.returncode}")
     return done.stdout or ""

@@ -108,9 +108,11 @@ class TestRest:
     def test_rest_and_grpc_see_the_same_cluster(self, gke: Client, rest: httpx.Client) -> None:
         body = {
             "cluster": {
-                "name": RUN, "initialNodeCount": 1, "resourceLabels": {"a": "b"},
+                "name": RUN,
+                "initialNodeCount": 1,
+                "resourceLabels": {"a": "b"},
             }
-        }  # fmt: skip
+        }
         made = rest.post(f"/v1/{PARENT}/clusters", json=body)
         assert made.status_code == 200
         assert made.json()["operationType"] == "CREATE_CLUSTER"

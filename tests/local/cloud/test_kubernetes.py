@@ -34,8 +34,10 @@ def _apply(api: kube.ApiClient, body: dict[str, Any], **query: str) -> httpx.Res
         f"{api.configuration.host}/apis/ray.io/v1/namespaces/default/rayclusters/{name}",
         params={"fieldManager": "lustrum", "force": "true", "fieldValidation": "Strict", **query},
         headers={"Authorization": "Bearer x", "Content-Type": "application/apply-patch+yaml"},
-        json=body, timeout=10, trust_env=False,
-    )  # fmt: skip
+        json=body,
+        timeout=10,
+        trust_env=False,
+    )
 
 
 def _ray(api: kube.ApiClient) -> dict[str, Any]:
@@ -129,9 +131,12 @@ class TestApply:
         kinds = dynamic.DynamicClient(api).resources
         resource = kinds.get(api_version="ray.io/v1", kind="RayCluster")
         found = resource.server_side_apply(
-            body=ray_cluster(0), name=RUN, namespace="default", field_manager="t",
+            body=ray_cluster(0),
+            name=RUN,
+            namespace="default",
+            field_manager="t",
             force_conflicts=True,
-        )  # fmt: skip
+        )
         assert found.metadata.generation == 1
 
     @pytest.mark.parametrize(

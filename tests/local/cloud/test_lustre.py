@@ -14,8 +14,13 @@ from infra.local.cloud import Cloud
 from tests.local.cloud.support import PROJECT, RUN, ZONE, until
 
 PATH = f"/v1/{ZONE}/instances/{RUN}"
-BODY = {"filesystem": "lustrefs", "capacityGib": "18000", "perUnitStorageThroughput": "500",
-        "network": "projects/p/global/networks/n", "labels": {"lustrum-run": RUN}}  # fmt: skip
+BODY = {
+    "filesystem": "lustrefs",
+    "capacityGib": "18000",
+    "perUnitStorageThroughput": "500",
+    "network": "projects/p/global/networks/n",
+    "labels": {"lustrum-run": RUN},
+}
 
 
 def _create(rest: httpx.Client) -> None:

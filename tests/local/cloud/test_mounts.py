@@ -38,8 +38,11 @@ class TestPaths:
         assert mounts.outward(mounts.inward(text, MOUNTS), MOUNTS) == text
 
     def test_job_is_written_anew_but_its_metadata_is_not(self) -> None:
-        job = {"entrypoint": "cat /lustre/a", "metadata": {"dir": "/lustre"},
-               "runtime_env": {"env_vars": {"HF_HOME": "/lustre/cache"}}}  # fmt: skip
+        job = {
+            "entrypoint": "cat /lustre/a",
+            "metadata": {"dir": "/lustre"},
+            "runtime_env": {"env_vars": {"HF_HOME": "/lustre/cache"}},
+        }
         found = json.loads(mounts.job_inward(json.dumps(job).encode(), MOUNTS))
         assert found["entrypoint"] == "cat /x/lustre/rl-1/a"
         assert found["runtime_env"]["env_vars"]["HF_HOME"] == "/x/lustre/rl-1/cache"

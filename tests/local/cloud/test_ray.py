@@ -55,10 +55,15 @@ print("LEAK", os.environ.get("CLOUD_TEST_SECRET"))
 
 def _ground(rest: str, api: kube.ApiClient) -> None:
     made = httpx.post(
-        f"{rest}/v1/{ZONE}/instances", params={"instanceId": RUN},
-        json={"filesystem": "lustrefs", "capacityGib": "18000", "network": "n",
-              "perUnitStorageThroughput": "500"},
-    )  # fmt: skip
+        f"{rest}/v1/{ZONE}/instances",
+        params={"instanceId": RUN},
+        json={
+            "filesystem": "lustrefs",
+            "capacityGib": "18000",
+            "network": "n",
+            "perUnitStorageThroughput": "500",
+        },
+    )
     assert made.status_code == 200
     core = kube.CoreV1Api(api)
     core.create_namespaced_service_account("default", {"metadata": {"name": "lustrum-job"}})
@@ -80,7 +85,7 @@ def _apply(api: kube.ApiClient, workers: int) -> None:
         params={"fieldManager": "t", "force": "true", "fieldValidation": "Strict"},
         headers={"Authorization": "Bearer x", "Content-Type": "application/apply-patch+yaml"},
         json=ray_cluster(workers),
-    )  # fmt: skip
+    )
     assert answer.status_code in (200, 201), answer.text
 
 
@@ -164,13 +169,19 @@ class TestRayCluster:
         core = kube.CoreV1Api(api)
         lost = next(vm for vm in cloud.inventory()["vms"] if "-a4-" in vm)
         assert len(cloud.preempt(lost)) == 1
-        failed = [pod for pod in core.list_namespaced_pod("default").items
-                  if pod.status.phase == "Failed"]  # fmt: skip
+        failed = [
+            pod
+            for pod in core.list_namespaced_pod("default").items
+            if pod.status.phase == "Failed"
+        ]
         assert "node shutdown" in failed[0].status.message
         until(lambda: not _ready(api, 2), 10, 0.05)
-        assert kube.CustomObjectsApi(api).get_namespaced_custom_object(
-            "ray.io", "v1", "default", "rayclusters", RUN
-        )["status"]["state"] == "ready"  # sticky, as KubeRay's  # fmt: skip
+        assert (
+            kube.CustomObjectsApi(api).get_namespaced_custom_object(
+                "ray.io", "v1", "default", "rayclusters", RUN
+            )["status"]["state"]
+            == "ready"
+        )  # sticky, as KubeRay's
         until(lambda: _ready(api, 2), PATIENCE, 0.1)
         until(lambda: len(dashboard.nodes()) == 3, 30, 0.2)
 
@@ -199,10 +210,20 @@ def program(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[bytes], dict[str,
     """Start the cloud as a program of its own."""
     places = tmp_path / "endpoints.json"
     process = subprocess.Popen(
-        [sys.executable, "-m", "infra.local.cloud", "--root", str(tmp_path / "root"),
-         "--project", PROJECT, "--endpoints", str(places)],
-        cwd=Path(__file__).parents[3], stdout=subprocess.DEVNULL,
-    )  # fmt: skip
+        [
+            sys.executable,
+            "-m",
+            "infra.local.cloud",
+            "--root",
+            str(tmp_path / "root"),
+            "--project",
+            PROJECT,
+            "--endpoints",
+            str(places),
+        ],
+        cwd=Path(__file__).parents[3],
+        stdout=subprocess.DEVNULL,
+    )
     try:
         until(places.exists, 60)
         yield process, json.loads(places.read_text())
@@ -224,9 +245,15 @@ class TestEnd:
         make_cluster(client)
         api = kubernetes_of(client, f"{PARENT}/clusters/{RUN}")
         _ground(endpoints["lustre"], api)
-        until(lambda: httpx.get(
-            f"{api.configuration.host}/apis/ray.io/v1", headers={"Authorization": "Bearer x"}
-        ).status_code == 200)  # fmt: skip
+        until(
+            lambda: (
+                httpx.get(
+                    f"{api.configuration.host}/apis/ray.io/v1",
+                    headers={"Authorization": "Bearer x"},
+                ).status_code
+                == 200
+            )
+        )
         _apply(api, 0)
         until(lambda: _ready(api, 0), PATIENCE, 0.1)
         # A job that would outlive its head: a session of its own, deaf to SIGTERM.
