@@ -5,7 +5,7 @@ REQUEST ?= examples/requests/tiny.json
 RUNS ?= 1000
 SEED ?= 1
 GPU_PYTHON ?= python3
-COVERAGE := 90
+COVERAGE := 93
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
 PY := .venv/bin/python
 export PYTHONPATH := $(CURDIR)/shared:$(CURDIR)/infra/workflow_engine/src:$(CURDIR)
@@ -61,7 +61,7 @@ test-cluster: setup ## real kube-apiserver and KubeRay operator (builds them the
 	$(PY) -m testing.cluster.tools.build
 	$(PY) -m pytest tests/cluster -m cluster
 
-cov: setup ## branch coverage of the library by its quick tests; fails below COVERAGE
+cov: setup ## branch coverage of the library but its head/ (own processes); fails below COVERAGE
 	$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not cluster" --cov=lustrum --cov-branch --cov-report=term:skip-covered \
 	  --cov-fail-under=$(COVERAGE) $(addprefix tests/,core head functions replay cli adapters)
 

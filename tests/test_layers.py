@@ -16,14 +16,18 @@ ENGINE = "infra/workflow_engine/src"
 BROKEN = {
     "a module in no layer": ("shared/lustrum/fresh.py", "", "lustrum"),
     "the engine imports lustrum": (
-        f"{ENGINE}/workflows_engine/fresh.py", "import lustrum.core.record\n", "workflow engine",
+        f"{ENGINE}/workflows_engine/fresh.py",
+        "import lustrum.core.record\n",
+        "workflow engine",
     ),
     "the core imports httpx": ("shared/lustrum/core/fresh.py", "import httpx\n", "pure"),
     "the core imports an adapter": (
-        "shared/lustrum/core/fresh.py", "import lustrum.adapters.gke\n", "layers",
+        "shared/lustrum/core/fresh.py",
+        "import lustrum.adapters.gke\n",
+        "layers",
     ),
     "a harness imports a test": ("testing/fresh.py", "import tests.conftest\n", "no test"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -44,9 +48,13 @@ def lint(tree: Path) -> subprocess.CompletedProcess[str]:
     path = ":".join(str(tree / folder) for folder in ("shared", ENGINE, "."))
     return subprocess.run(
         [str(Path(sys.executable).with_name("lint-imports")), "--no-cache"],
-        cwd=tree, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True,
-        timeout=240, check=False,
-    )  # fmt: skip
+        cwd=tree,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
 
 
 class TestLayers:

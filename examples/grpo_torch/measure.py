@@ -34,10 +34,14 @@ SMALL = ("grpo.max_num_steps=60", "checkpointing.save_period=10")
 def command(run: Path, *overrides: str) -> list[str]:
     """The training's command line, its folders below `run`."""
     return [
-        sys.executable, "-u", "-m", "examples.grpo_torch.train",
+        sys.executable,
+        "-u",
+        "-m",
+        "examples.grpo_torch.train",
         f"checkpointing.checkpoint_dir={run}/checkpoints",
-        f"logger.log_dir={run}/logs", *overrides,
-    ]  # fmt: skip
+        f"logger.log_dir={run}/logs",
+        *overrides,
+    ]
 
 
 def points(run: Path) -> dict[int, dict[str, Any]]:
@@ -71,11 +75,15 @@ def learning(folder: Path, *overrides: str) -> dict[str, Any]:
     half = sorted(steps)[len(steps) // 2]
     samples = read_config(list(overrides))["policy"]["train_global_batch_size"]
     return {
-        "exit": process.returncode, "steps": len(curve), "seconds": time.monotonic() - began,
-        "first_reward": curve[0]["reward"], "last_reward": curve[-1]["reward"],
-        "median_step_seconds": half, "generated_tokens_per_second": samples * 3 / half,
+        "exit": process.returncode,
+        "steps": len(curve),
+        "seconds": time.monotonic() - began,
+        "first_reward": curve[0]["reward"],
+        "last_reward": curve[-1]["reward"],
+        "median_step_seconds": half,
+        "generated_tokens_per_second": samples * 3 / half,
         "utilisation_percent": sum(seen) / max(1, len(seen)),
-    }  # fmt: skip
+    }
 
 
 def killed(folder: Path, whole: dict[int, dict[str, Any]]) -> dict[str, Any]:
@@ -86,10 +94,16 @@ def killed(folder: Path, whole: dict[int, dict[str, Any]]) -> dict[str, Any]:
     exits, events = [], ""
     for attempt in (1, 2):
         spec = {
-            "run_id": RUN, "attempt": attempt, "lustre": str(folder), "max_steps": 60,
-            "command": command(run, *SMALL), "workdir": os.getcwd(), "poll_seconds": 0.2,
-            "metadata_wait_seconds": 0, "token": False,
-        }  # fmt: skip
+            "run_id": RUN,
+            "attempt": attempt,
+            "lustre": str(folder),
+            "max_steps": 60,
+            "command": command(run, *SMALL),
+            "workdir": os.getcwd(),
+            "poll_seconds": 0.2,
+            "metadata_wait_seconds": 0,
+            "token": False,
+        }
         with (folder / f"attempt-{attempt}.out").open("wb") as out:
             process = subprocess.Popen(
                 [sys.executable, str(archive), "train", "--spec", json.dumps(spec)], stdout=out
@@ -120,9 +134,13 @@ def killed(folder: Path, whole: dict[int, dict[str, Any]]) -> dict[str, Any]:
 def saving(folder: Path) -> dict[str, Any]:
     """Seconds and bytes of a save of a larger model (about 0.8 G parameters, Adam)."""
     config = read_config(
-        ["policy.hidden_size=2048", "policy.num_layers=16", "grpo.inner_epochs=1",
-         f"checkpointing.checkpoint_dir={folder}"]
-    )  # fmt: skip
+        [
+            "policy.hidden_size=2048",
+            "policy.num_layers=16",
+            "grpo.inner_epochs=1",
+            f"checkpointing.checkpoint_dir={folder}",
+        ]
+    )
     learner = Learner(config)
     for step in (1, 2):
         result = learner.step(step)
@@ -136,9 +154,11 @@ def saving(folder: Path) -> dict[str, Any]:
     shutil.rmtree(folder)
     return {
         "parameters": sum(one.numel() for one in learner.model.parameters()),
-        "bytes": size, "seconds": written, "seconds_with_sync": time.monotonic() - began,
+        "bytes": size,
+        "seconds": written,
+        "seconds_with_sync": time.monotonic() - began,
         "step_seconds": sum(result["timing"].values()),
-    }  # fmt: skip
+    }
 
 
 def provoked(out: Path, folder: Path) -> dict[str, Any]:
@@ -153,9 +173,14 @@ def provoked(out: Path, folder: Path) -> dict[str, Any]:
             continue
         done = subprocess.run(
             [sys.executable, "-m", "examples.grpo_torch.faults", name],
-            env=dict(os.environ, FAULT_DISK=str(disk)), timeout=120, check=False,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace",
-        )  # fmt: skip
+            env=dict(os.environ, FAULT_DISK=str(disk)),
+            timeout=120,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
         log = TrainingLog(0)
         for line in done.stdout.splitlines():
             log.feed(line, 0.0)

@@ -16,11 +16,17 @@ from examples.grpo_torch.config import read_config
 
 ROOT = Path(__file__).parents[2]
 SMALL = (
-    "policy.hidden_size=16", "policy.num_layers=1", "policy.num_heads=2",
-    "policy.train_global_batch_size=128", "grpo.num_prompts_per_step=16",
-    "grpo.num_generations_per_prompt=8", "data.max_operand=5", "policy.optimizer.lr=0.01",
-    "checkpointing.save_period=4", "local.processes=1",
-)  # fmt: skip
+    "policy.hidden_size=16",
+    "policy.num_layers=1",
+    "policy.num_heads=2",
+    "policy.train_global_batch_size=128",
+    "grpo.num_prompts_per_step=16",
+    "grpo.num_generations_per_prompt=8",
+    "data.max_operand=5",
+    "policy.optimizer.lr=0.01",
+    "checkpointing.save_period=4",
+    "local.processes=1",
+)
 
 
 class TestTask:
@@ -47,9 +53,14 @@ class TestTask:
 
 class TestConfig:
     @pytest.mark.parametrize(
-        "wrong", ["grpo.max_steps=3", "grpo.num_prompts_per_step=8", "data.max_operand=101",
-                  "local.mode=threads"]
-    )  # fmt: skip
+        "wrong",
+        [
+            "grpo.max_steps=3",
+            "grpo.num_prompts_per_step=8",
+            "data.max_operand=101",
+            "local.mode=threads",
+        ],
+    )
     def test_read_config_refuses(self, wrong: str) -> None:
         with pytest.raises(SystemExit):
             read_config([wrong])
@@ -77,9 +88,14 @@ class TestLayout:
 def curve(folder: Path, *more: str) -> list[tuple[float, float]]:
     """Train; reward and loss of every step so far."""
     command = [
-        sys.executable, "-m", "examples.grpo_torch.train", *SMALL,
-        f"checkpointing.checkpoint_dir={folder}/c", f"logger.log_dir={folder}/l", *more,
-    ]  # fmt: skip
+        sys.executable,
+        "-m",
+        "examples.grpo_torch.train",
+        *SMALL,
+        f"checkpointing.checkpoint_dir={folder}/c",
+        f"logger.log_dir={folder}/l",
+        *more,
+    ]
     path = f"{ROOT}:{ROOT / 'shared'}"
     environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=path)
     subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
