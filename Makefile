@@ -42,7 +42,7 @@ check: setup ## lint, types, layers, staging, shell scripts, workflows
 	.venv/bin/lint-imports
 	.venv/bin/shellcheck $$(git ls-files '*.sh' .ci/run)
 	$(PY) -m infra.staging
-	for file in workflows/*.yaml; do $(PY) -m infra.local.workflows check $$file || exit 2; done
+	for file in workflows/*.yaml; do $(PY) -m infra.local.workflows check --strict $$file || exit 2; done
 	$(PY) -m pytest tests/test_staging.py
 
 stage: setup ## copy the library beside each function's main.py (build/functions), ready to deploy

@@ -117,6 +117,11 @@ def _quoted(expression: str) -> str:
     return "'${" + expression.replace("'", "''") + "}'"
 
 
+def warnings(source: str) -> list[str]:
+    """The warnings of a source that is not refused, as text."""
+    return [str(warning) for warning in workflow(source).warnings]
+
+
 def faults(source: str) -> list[str]:
     """The faults of a source as text; fails when it has none."""
     with pytest.raises(FaultySource) as raised:

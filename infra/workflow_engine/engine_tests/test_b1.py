@@ -7,7 +7,17 @@ import asyncio
 import pytest
 from workflows_engine import ApiError, Engine, HttpConnectionFailed, virtual
 
-from engine_tests.support import Web, drive, evaluate, failure, faults, refusal, result, workflow
+from engine_tests.support import (
+    Web,
+    drive,
+    evaluate,
+    failure,
+    faults,
+    refusal,
+    result,
+    warnings,
+    workflow,
+)
 
 ERROR_OF = """
     - attempt:
@@ -224,7 +234,7 @@ class TestB1:
             - give:
                 return: "hello-${x}"
         """
-        assert "not replaced" in faults(source)[0]
+        assert "not replaced" in warnings(source)[0]
 
     def test_b1_18_oidc_and_oauth2_attach_a_token(self) -> None:
         for kind, token in (("OIDC", "Bearer local-oidc"), ("OAuth2", "Bearer local-oauth2")):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from workflows_engine.check import check
 
-from engine_tests.support import faults, result, workflow
+from engine_tests.support import faults, result, warnings, workflow
 
 
 class TestFaults:
@@ -55,7 +55,6 @@ class TestFaults:
             ("- a: {parallel: 5}", "parallel must be a map"),
             ("- a: {for: 5}", "for must be a map"),
             ("- a: {return: &x 1}\n- b: {return: *x}", "aliases"),
-            ("- a: {return: yes}", '"yes" for the text'),
             ("- a: [", "not YAML"),
             ("\x00", "not YAML"),
             ("- a: {return: " + "[" * 300 + "]" * 300 + "}", "nests too deep"),
@@ -84,9 +83,7 @@ class TestYamlTraps:
             ("- a:\n    assign:\n      - l: [${1}, ${2}]", '["${a}", "${b}"]'),
             ("- a:\n    return: {x: ${1}}", '["${a}", "${b}"]'),
             ('- a:\n    return: ${"a #b"}', "single quotes"),
-            ("- a:\n    assign: [{x: 1}]\n- b:\n    return: hello-${x}", '${"text " + name}'),
             ("- a:\n    assign: [{x: 1}]\n- b:\n    return: ${x} and ${x}", '${"text " + name}'),
-            ("- a:\n    return: 'now ${sys.now()}'", '${"text " + name}'),
         ],
     )
     def test_what_does_not_say_what_it_seems_to(self, source: str, instead: str) -> None:
@@ -96,7 +93,27 @@ class TestYamlTraps:
     @pytest.mark.parametrize("op", ["in", "<", ">="])
     def test_not_before_a_comparison_negates_its_left_side_only(self, op: str) -> None:
         source = f"- a: {{assign: [{{x: 1}}, {{y: [1]}}]}}\n- b: {{return: '${{not x {op} y}}'}}"
-        assert f"write not (x {op} y) instead" in faults(source)[0]
+        assert f"write not (x {op} y) instead" in warnings(source)[0]
+
+    @pytest.mark.parametrize(
+        ("source", "instead", "value"),
+        [
+            ("- a: {return: yes}", '"yes" for the text', "yes"),
+            ("- a: {return: no}", '"no" for the text', "no"),
+            (
+                "- a:\n    assign: [{x: 1}]\n- b:\n    return: hello-${x}",
+                '${"text " + name}',
+                "hello-${x}",
+            ),
+            ("- a:\n    return: 'now ${sys.now()}'", '${"text " + name}', "now ${sys.now()}"),
+        ],
+    )
+    def test_style_is_a_warning_and_the_file_runs(
+        self, source: str, instead: str, value: str
+    ) -> None:
+        (warning,) = warnings(source)
+        assert "warning: " in warning and instead in warning
+        assert result(source) == value
 
     def test_text_for_another_program_stays(self) -> None:
         assert result('- a: {return: "echo ${HOME} ${#x} $x ${y:-z}"}').startswith("echo ${HOME}")

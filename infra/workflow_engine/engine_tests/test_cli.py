@@ -148,3 +148,21 @@ class TestServe:
         with pytest.raises(SystemExit) as raised:
             main(["serve", "--env", "novalue"])
         assert raised.value.code == 2
+
+
+class TestFindings:
+    @pytest.mark.parametrize(("options", "code"), [((), 0), (("--strict",), 2)])
+    def test_a_warning_is_an_error_on_demand(
+        self, options: tuple[str, ...], code: int, tmp_path: Path
+    ) -> None:
+        path = tmp_path / "w.yaml"
+        path.write_text("- a: {return: no}", encoding="utf-8")
+        assert main(["check", *options, str(path)]) == code
+
+    def test_findings_as_json(self, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+        path = tmp_path / "w.yaml"
+        path.write_text("- a: {return: no, next: b}", encoding="utf-8")
+        assert main(["check", "--json", str(path)]) == 2
+        found = json.loads(capsys.readouterr().out)
+        assert {one["severity"] for one in found} == {"warning", "error"}
+        assert all(one["path"] == str(path) and one["line"] == 1 for one in found)

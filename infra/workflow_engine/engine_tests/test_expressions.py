@@ -57,10 +57,39 @@ class TestArithmetic:
 
     @pytest.mark.parametrize(
         "expression",
-        ['"a" + 1', "true + 1", "null + 1", '"a" * 2', "[1] + [2]", '-"a"', "not 1", "m + 1"],
+        [
+            "true + 1",
+            "1.5 + true",
+            "true + true",
+            'null + "a"',
+            "null + 1",
+            '"a" * 2',
+            "[1] + [2]",
+            '-"a"',
+            "not 1",
+            "m + 1",
+        ],
     )
     def test_types_are_not_converted(self, expression: str) -> None:
         assert refusal(expression, m={}) == ["TypeError"]
+
+    @pytest.mark.parametrize(
+        ("expression", "value"),
+        [
+            ("1 + 1", 2), ("1 + 1.5", 2.5), ('1 + "s"', "1s"), ("1 + true", None),
+            ("1.5 + 1", 2.5), ("1.5 + 1.5", 3.0), ('1.5 + "s"', "1.5s"), ("1.5 + true", None),
+            ('"s" + 1', "s1"), ('"s" + 1.5', "s1.5"), ('"s" + "s"', "ss"), ('"s" + true', "strue"),
+            ("true + 1", None), ("true + 1.5", None), ('false + "s"', "falses"),
+            ("true + true", None),
+        ],
+    )  # fmt: skip
+    def test_each_cell_of_the_plus_table_of_the_data_types_page(
+        self, expression: str, value: object
+    ) -> None:
+        if value is None:
+            assert refusal(expression) == ["TypeError"]
+        else:
+            assert evaluate(expression) == value
 
     def test_an_integer_beyond_64_bits_is_a_value_error(self) -> None:
         assert refusal("9223372036854775807 + 1") == ["ValueError"]

@@ -85,9 +85,14 @@ class TestCollections:
         variables = {"l": [1, 2], "m": {"a": {"b": 1}, "z": 2}, "n": {"a": {"c": 3}, "y": 1}}
         assert evaluate(expression, **variables) == value
 
+    @pytest.mark.parametrize("looked_into", ["null", "1", '"text"', "true", "[1]"])
+    @pytest.mark.parametrize("keys", ['"a"', '["a"]', '["a", "b"]'])
+    def test_map_get_of_what_is_no_map_is_null(self, looked_into: str, keys: str) -> None:
+        assert evaluate(f"map.get({looked_into}, {keys})") is None
+
     @pytest.mark.parametrize(
         "expression",
-        ["list.concat(1, 2)", 'map.get(null, "a")', "map.get(m, 1)", 'map.delete([], "a")',
+        ["list.concat(1, 2)", 'map.get(null, 1)', "map.get(m, 1)", 'map.delete([], "a")',
          "map.merge(m, null)", "map.merge_nested([], m)", 'map.get(m, [1])'],
     )  # fmt: skip
     def test_type_error(self, expression: str) -> None:
@@ -323,3 +328,33 @@ class TestByName:
     )
     def test_refused(self, source: str, message: str) -> None:
         assert message in "\n".join(faults(source))
+
+
+class TestRegularExpressions:
+    """Google's pages of text.*_regex: the syntax is RE2's."""
+
+    def test_a_hostile_pattern_takes_linear_time(self) -> None:
+        text = "a" * 5000
+        assert evaluate('text.match_regex(t, "^(a+)+$")', t=text + "!") is False
+
+    def test_of_matches_that_start_together_the_longest_is_found(self) -> None:
+        got = evaluate('text.find_all_regex("Ébcabc", "a|ab|abc")')
+        assert got == [{"index": 3, "match": "abc"}]
+
+    @pytest.mark.parametrize("pattern", ["(?=a)", "(?<!a)b", "(a)\\\\1", "(", "a{9999}"])
+    def test_what_re2_has_not_is_a_value_error(self, pattern: str) -> None:
+        assert refusal(f'text.match_regex("a", "{pattern}")') == ["ValueError"]
+
+
+class TestLongIntegers:
+    @pytest.mark.parametrize("digits", [20, 400, 5000])
+    def test_no_number_of_digits_is_more_than_a_value_error(self, digits: int) -> None:
+        assert refusal("int(t)", t="9" * digits) == ["ValueError"]
+
+    @pytest.mark.parametrize("digits", [400, 5000])
+    def test_json_with_a_number_beyond_a_double_is_a_value_error(self, digits: int) -> None:
+        assert refusal("json.decode(t)", t="9" * digits) == ["ValueError"]
+
+    @pytest.mark.parametrize("digits", [400, 5000])
+    def test_a_source_with_such_a_number_is_refused(self, digits: int) -> None:
+        assert "too large" in faults("- a: {return: " + "9" * digits + "}")[0]

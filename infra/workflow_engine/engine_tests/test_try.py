@@ -77,7 +77,7 @@ class TestExcept:
             ("{try: {for: {value: v, in: [1], steps: [{s: {next: end}}]}}}", "for directly under"),
             ("{try: {}}", "nothing to do"),
             ("{try: 5}", "step or steps"),
-            ("{try: {raise: a}, except: {as: e}}", "except has no steps"),
+            ("{try: {raise: a}, except: {as: e}}", "except holds nothing to do"),
             ("{try: {raise: a}, except: 5}", "except must be a map"),
             ("{try: {raise: a}, except: {as: e.x, steps: [{h: {next: end}}]}}", "as must be"),
             ("{except: {as: e, steps: [{h: {next: end}}]}, return: 1}", "except without try"),
@@ -285,3 +285,38 @@ odd: {{params: [e], steps: [{{s: {{return: true}}}}]}}
         _, end = attempts([503], f'"{retry}"' if retry.startswith("$") else retry)
         assert isinstance(end, dict)
         assert end["tags"] in (["TypeError"], ["ValueError"])
+
+
+class TestExceptWithoutSteps:
+    """The "Catch errors" page: ``steps`` is optional, the body of any step may stand there."""
+
+    def test_raise(self) -> None:
+        raised = failure("- a: {try: {raise: no}, except: {as: e, raise: {why: '${e}'}}}")
+        assert raised == {"why": "no"}
+
+    def test_assign_to_a_variable_of_outside(self) -> None:
+        source = """
+            - a: {assign: [{n: 0}]}
+            - b: {try: {raise: x}, except: {as: e, assign: [{n: '${n + 1}'}]}}
+            - c: {return: '${n}'}
+        """
+        assert result(source) == 1
+
+    def test_call_return_and_next(self) -> None:
+        assert result("- a: {try: {raise: x}, except: {as: e, return: '${e}'}}") == "x"
+        source = """
+            - a: {try: {raise: x}, except: {as: e, call: sys.log, args: {text: '${e}'}, next: c}}
+            - b: {return: 1}
+            - c: {return: 2}
+        """
+        assert result(source) == 2
+
+
+class TestUrls:
+    def test_a_url_that_cannot_be_parsed_is_caught(self) -> None:
+        source = """
+            - a:
+                try: {call: http.get, args: {url: "https://[your-function-url]/run"}}
+                except: {as: e, return: '${e.tags}'}
+        """
+        assert result(source) == ["ValueError"]

@@ -65,7 +65,10 @@ def _http(function: str) -> Action:
             if method not in _METHODS:
                 raise value_error(f"{function}: unknown method {method!r}")
         url = need(function, "url", given["url"], str)
-        parts = urlsplit(url)
+        try:
+            parts = urlsplit(url)
+        except ValueError as exc:
+            raise value_error(f"{function}: {url!r} is not a URL: {exc}") from None
         if parts.scheme not in ("http", "https") or not parts.netloc:
             raise value_error(f"{function}: {url!r} is not an http or https URL")
         return await request(
@@ -129,7 +132,10 @@ async def request(
 ) -> dict[str, Any]:
     """One HTTP exchange: {body, code, headers}, or the documented error."""
     engine = scope.frame.execution.engine
-    host = urlsplit(url).hostname or ""
+    try:
+        host = urlsplit(url).hostname or ""
+    except ValueError as exc:
+        raise value_error(f"{url!r} is not a URL: {exc}") from None
     if not (host.endswith(_INTERNAL) or host in ("localhost", "::1") or host.startswith("127.")):
         scope.frame.execution.external_steps += 1
     sent = dict(headers or {})

@@ -110,6 +110,10 @@ class _Checker:
     def fault(self, line: int, message: str, instead: str) -> None:
         self.faults.append(Fault(line, message, instead, self._path))
 
+    def warn(self, line: int, message: str, instead: str) -> None:
+        """Remember what the service takes and does not mean what it seems to."""
+        self.faults.append(Fault(line, message, instead, self._path, warning=True))
+
     def routine(self, routine: Routine) -> None:
         if routine.name in FUNCTIONS:
             self.fault(
@@ -248,7 +252,7 @@ class _Checker:
         match value:
             case Const(_, line, mixed):
                 if any(self._means_something(node, names) for node in mixed):
-                    self.fault(
+                    self.warn(
                         line,
                         "${...} inside other text is not replaced: the text stays as it is",
                         'the whole value as one expression: ${"text " + name}',
@@ -290,7 +294,7 @@ class _Checker:
         left = node.left
         if isinstance(left, Unary) and left.op == "not" and node.op not in ("==", "!="):
             meant = unparse(Unary("not", Binary(node.op, left.operand, node.right)))
-            self.fault(line, f"not binds tighter than {node.op}", meant)
+            self.warn(line, f"not binds tighter than {node.op}", meant)
 
     def _member(self, node: Attribute, line: int, names: _Names) -> bool:
         """Whether ``a.b`` is a member of a module rather than of a variable."""

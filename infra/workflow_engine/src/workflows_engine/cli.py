@@ -14,7 +14,7 @@ from typing import Any
 from workflows_engine import virtual
 from workflows_engine.check import check
 from workflows_engine.engine import Engine
-from workflows_engine.errors import ApiError, FaultySource, HttpConnectionFailed
+from workflows_engine.errors import ApiError, Fault, FaultySource, HttpConnectionFailed
 from workflows_engine.execution import Execution
 from workflows_engine.values import to_json
 from workflows_engine.workflow import Workflow
@@ -54,6 +54,8 @@ def _parser() -> argparse.ArgumentParser:
 
     checks = commands.add_parser("check", help="find what Google Cloud would refuse")
     checks.add_argument("file", type=Path, nargs="+")
+    checks.add_argument("--strict", action="store_true", help="a warning is an error")
+    checks.add_argument("--json", action="store_true", help="a list of findings, for editors")
 
     serve = commands.add_parser("serve", parents=[common], help="serve the APIs on loopback")
     serve.add_argument("--host", default="127.0.0.1")
@@ -70,16 +72,27 @@ def _read(path: Path) -> str:
         raise SystemExit(f"cannot read {path}: {exc}") from None
 
 
-def _check(files: Sequence[Path]) -> int:
-    found = 0
-    for path in files:
-        _, faults = check(_read(path), str(path))
-        for fault in faults:
-            print(fault)
-        found += len(faults)
-    if not found:
+def _check(files: Sequence[Path], strict: bool, as_json: bool) -> int:
+    found = [fault for path in files for fault in check(_read(path), str(path))[1]]
+    refused = [fault for fault in found if strict or not fault.warning]
+    if as_json:
+        print(json.dumps([_finding(fault, strict) for fault in found], indent=2))
+        return 2 if refused else 0
+    for fault in found:
+        print(fault, file=sys.stdout if fault in refused else sys.stderr)
+    if not refused:
         print("ok")
-    return 2 if found else 0
+    return 2 if refused else 0
+
+
+def _finding(fault: Fault, strict: bool) -> dict[str, Any]:
+    return {
+        "path": fault.path,
+        "line": fault.line,
+        "severity": "warning" if fault.warning and not strict else "error",
+        "message": fault.message,
+        "instead": fault.instead,
+    }
 
 
 def _log(_execution: Execution, severity: str, payload: Any) -> None:
@@ -223,7 +236,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     args = _parser().parse_args(argv)
     match args.command:
         case "check":
-            return _check(args.file)
+            return _check(args.file, args.strict, args.json)
         case "run":
             return _run(args)
         case _:

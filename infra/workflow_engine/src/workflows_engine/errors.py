@@ -12,15 +12,17 @@ from typing import Any
 
 @dataclass(frozen=True, order=True)
 class Fault:
-    """One reason why a source cannot be deployed, with its place and what to write instead."""
+    """A reason why a source cannot be deployed, or a warning: place, and what to write instead."""
 
     line: int
     message: str
     instead: str
     path: str = "<source>"
+    warning: bool = False  # the service takes it; it seldom means what it says
 
     def __str__(self) -> str:
-        return f"{self.path}:{self.line}: {self.message}; write {self.instead} instead"
+        kind = "warning: " if self.warning else ""
+        return f"{self.path}:{self.line}: {kind}{self.message}; write {self.instead} instead"
 
 
 class FaultySource(ValueError):

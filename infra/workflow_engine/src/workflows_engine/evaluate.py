@@ -29,6 +29,7 @@ from workflows_engine.expressions import (
 )
 from workflows_engine.registry import REQUIRED
 from workflows_engine.scope import Scope
+from workflows_engine.stdlib import to_string
 from workflows_engine.values import (
     INT_MAX,
     INT_MIN,
@@ -209,6 +210,8 @@ def _boolean(op: str, value: Any) -> bool:
 
 
 _NUMBERS = (int, float)
+# What + joins to a string, by the table of the data types page.
+_JOINED = (int, float, bool)
 
 
 def _add(left: Any, right: Any) -> Any:
@@ -218,6 +221,8 @@ def _add(left: Any, right: Any) -> Any:
         return total if INT_MIN <= total <= INT_MAX else checked_int(total)
     if (a is str and b is str) or (a in _NUMBERS and b in _NUMBERS):
         return left + right
+    if (a is str and b in _JOINED) or (b is str and a in _JOINED):
+        return to_string(left) + to_string(right)
     if a is list and b is list:
         raise type_error("'+' does not join lists; use list.concat for one element")
     raise _operands("+", left, right)

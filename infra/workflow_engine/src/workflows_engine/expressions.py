@@ -113,8 +113,7 @@ class _Build(Transformer[Token, Any]):
     """Builds the tree bottom-up while the parser runs, so deep input costs no recursion."""
 
     def int_(self, items: list[Token]) -> Node:
-        number = int(items[0])
-        if number >= 2**63:
+        if len(items[0].lstrip("0")) > 19 or (number := int(items[0])) >= 2**63:
             raise BadExpression(
                 f"{items[0]} does not fit a 64 bit integer", f'double("{items[0]}")'
             )

@@ -15,6 +15,7 @@ from workflows_engine.errors import (
     HttpConnectionFailed,
     WorkflowError,
     resource_limit,
+    value_error,
 )
 from workflows_engine.limits import HTTP_RESPONSE_BYTES
 from workflows_engine.values import from_json, to_json
@@ -46,7 +47,10 @@ class HttpClient:
                 auto_decompress=True,
             )
         sent = {key: _text(value) for key, value in headers.items() if value is not None}
-        target = URL(url).update_query(_pairs(query)) if query else URL(url)
+        try:
+            target = URL(url).update_query(_pairs(query)) if query else URL(url)
+        except ValueError as exc:
+            raise value_error(f"{url!r} is not a URL: {exc}") from None
         content = encode(body, sent)
         try:
             async with self._session.request(
@@ -61,6 +65,8 @@ class HttpClient:
             raise HttpConnectionFailed(f"bad URL: {exc}") from exc
         except (aiohttp.ClientError, ConnectionError) as exc:
             raise HttpConnectionBroken(str(exc) or type(exc).__name__) from exc
+        except ValueError as exc:  # a header with a line break, a host name that cannot be one
+            raise value_error(f"the request to {url} cannot be sent: {exc}") from None
 
     async def close(self) -> None:
         """Close all connections."""

@@ -22,6 +22,7 @@ from workflows_engine.parser_values import ValueParser
 from workflows_engine.yaml_nodes import Mapping, Scalar, Sequence, Tree
 
 KINDS = ("assign", "call", "switch", "for", "parallel", "raise", "try", "return", "steps")
+EXCEPT = "<except>"  # the step that an except block without steps is
 STEP_KEYS = {*KINDS, "args", "result", "except", "retry", "next"}
 
 
@@ -176,13 +177,19 @@ class ControlParser(ValueParser):
         name: str | None = None
         caught = step.get("except")
         if isinstance(caught, Mapping):
-            self._known(caught, "except", {"as", "steps"})
+            self._known(caught, "except", {"as", *STEP_KEYS})
             variable = self._variable(caught.get("as"), "as")
             name = variable.name if variable else None
             inner = caught.get("steps")
-            if inner is None:
-                self.fault(caught.line, "except has no steps", "steps: with at least one step")
-            handler = self.steps(inner, depth + 1) if inner is not None else []
+            if inner is not None and len(caught.items) <= 2:
+                handler = self.steps(inner, depth + 1)
+            else:
+                # "Catch errors": the body of a step may stand there in place of steps.
+                body = self._body(caught, "except", depth + 1)
+                after = self._next(caught.get("next"))
+                if body is None and after is None:
+                    self.fault(caught.line, "except holds nothing to do", "a call, or steps:")
+                handler = [Step(EXCEPT, body, after, caught.line)]
         elif caught is not None:
             self.fault(caught.line, "except must be a map", "as: and steps:")
         retry = self._retry(step.get("retry"))

@@ -24,6 +24,10 @@ class ValueParser:
     def fault(self, line: int, message: str, instead: str) -> None:
         self.faults.append(Fault(line, message, instead, self._path))
 
+    def warn(self, line: int, message: str, instead: str) -> None:
+        """Remember what the service takes and does not mean what it seems to."""
+        self.faults.append(Fault(line, message, instead, self._path, warning=True))
+
     def value(self, tree: Tree) -> Value:
         """A value of the source: a literal, an expression, or a list or map of them."""
         if isinstance(tree, Sequence):
@@ -44,7 +48,7 @@ class ValueParser:
         text = scalar.text.strip()
         if text.startswith("${"):
             if not text.endswith("}"):
-                if scalar.plain:
+                if scalar.plain and "}" not in text:
                     self.fault(
                         scalar.line,
                         "an expression that begins with ${ does not end with }",

@@ -104,10 +104,15 @@ def list_prepend(items: Any, element: Any) -> list[Any]:
 
 @register("map.get", "map", "keys", "default", default=None)
 def map_get(value: Any, path: Any, other: Any) -> Any:
-    """Look up one key, or a list of keys one inside the other; never fails on a missing key."""
-    need("map.get", "map", value, dict)
-    for key in need("map.get", "keys", path, str, list) if isinstance(path, list) else [path]:
+    """Look up one key, or a list of keys one inside the other.
+
+    Null (or ``default``) when a key is not there or what is looked into is no map; TypeError for
+    a key that is not a string (Google's page of the function).
+    """
+    names = path if isinstance(path, list) else [path]
+    for key in names:
         need("map.get", "keys", key, str)
+    for key in names:
         if not isinstance(value, dict) or key not in value:
             return other
         value = value[key]

@@ -7,26 +7,43 @@ import urllib.parse
 from functools import lru_cache
 from typing import Any
 
+import re2
+
 from workflows_engine.errors import value_error
 from workflows_engine.registry import need, register
 
 
 @lru_cache(maxsize=1024)
-def _regex(pattern: str) -> re.Pattern[str]:
-    """A pattern of RE2, the service's regular expressions: no look-around, no back reference."""
-    if re.search(r"\(\?(=|!|<=|<!|P=|\()|(?<!\\)(\\\\)*\\[1-9]", pattern):
-        raise value_error(
-            f"{pattern!r} is not a regular expression of RE2: it has neither look-around nor "
-            "back references"
-        )
+def _regex(pattern: str, longest: bool) -> Any:
+    options = re2.Options()
+    options.log_errors = False
+    options.longest_match = longest
     try:
-        return re.compile(pattern)
-    except (re.error, OverflowError, RecursionError) as exc:
-        raise value_error(f"{pattern!r} is not a regular expression: {exc}") from None
+        return re2.compile(pattern, options)
+    except re2.error as exc:
+        reason = exc.args[0] if exc.args else ""
+        reason = reason.decode("utf-8", "replace") if isinstance(reason, bytes) else str(reason)
+        raise value_error(
+            f"{pattern!r} is not a regular expression of RE2, which has neither look-around nor "
+            f"back references: {reason}"
+        ) from None
+    except UnicodeError as exc:
+        raise value_error(f"a regular expression must be UTF-8: {exc}") from None
 
 
-def _pattern(function: str, value: Any) -> re.Pattern[str]:
-    return _regex(need(function, "regexp", value, str))
+def _pattern(function: str, value: Any, *, longest: bool = False) -> Any:
+    """A pattern of RE2, the service's regular expressions: its time is linear in the text."""
+    return _regex(need(function, "regexp", value, str), longest)
+
+
+def _whole(function: str, text: str) -> str:
+    """The text, when RE2 can read it. Raises WorkflowError (ValueError) for half characters."""
+    if not text.isascii():
+        try:
+            text.encode()
+        except UnicodeError as exc:
+            raise value_error(f"{function}: source must be UTF-8: {exc}") from None
+    return text
 
 
 _CHARSETS = ("UTF-8", "US-ASCII", "ISO-8859-1", "UTF-16", "UTF-16BE", "UTF-16LE")
@@ -67,14 +84,16 @@ def find_all(source: Any, substr: Any) -> list[dict[str, Any]]:
 @register("text.find_all_regex", "source", "regexp")
 def find_all_regex(source: Any, regexp: Any) -> list[dict[str, Any]]:
     text = need("text.find_all_regex", "source", source, str)
-    found = _pattern("text.find_all_regex", regexp).finditer(text)
+    pattern = _pattern("text.find_all_regex", regexp, longest=True)
+    found = pattern.finditer(_whole("text.find_all_regex", text))
     return [{"index": m.start(), "match": m[0]} for m in found]
 
 
 @register("text.match_regex", "source", "regexp")
 def match_regex(source: Any, regexp: Any) -> bool:
     text = need("text.match_regex", "source", source, str)
-    return _pattern("text.match_regex", regexp).search(text) is not None
+    pattern = _pattern("text.match_regex", regexp)
+    return pattern.search(_whole("text.match_regex", text)) is not None
 
 
 @register("text.replace_all", "source", "substr", "repl")
@@ -90,7 +109,7 @@ def replace_all_regex(source: Any, regexp: Any, repl: Any) -> str:
     template = need("text.replace_all_regex", "repl", repl, str)
     pattern = _pattern("text.replace_all_regex", regexp)
 
-    def replacement(match: re.Match[str]) -> str:
+    def replacement(match: Any) -> str:
         def group(reference: re.Match[str]) -> str:
             number = reference[1]
             if number == "\\":
@@ -104,7 +123,8 @@ def replace_all_regex(source: Any, regexp: Any, repl: Any) -> str:
 
         return re.sub(r"\\([0-9\\])", group, template)
 
-    return pattern.sub(replacement, text)
+    replaced: str = pattern.sub(replacement, _whole("text.replace_all_regex", text))
+    return replaced
 
 
 @register("text.split", "source", "separator")

@@ -117,6 +117,14 @@ def checked_int(number: int) -> int:
     raise value_error(f"{number} does not fit a 64 bit integer")
 
 
+def widened(number: int) -> float:
+    """An integer beyond 64 bits as a double. Raises WorkflowError (ValueError) beyond those."""
+    try:
+        return float(number)
+    except OverflowError:
+        raise value_error("an integer of more than 308 digits does not fit a double") from None
+
+
 def imported(value: Any, depth: int = 0) -> Any:
     """Copy a value that comes from outside (JSON, a handler's answer) into the language's types.
 
@@ -126,7 +134,7 @@ def imported(value: Any, depth: int = 0) -> Any:
     if kind is str or value is None or kind is bool or kind is float or kind is bytes:
         return value
     if kind is int:
-        return value if INT_MIN <= value <= INT_MAX else float(value)
+        return value if INT_MIN <= value <= INT_MAX else widened(value)
     _check_depth(depth)
     if isinstance(value, dict):
         return {str(key): imported(item, depth + 1) for key, item in value.items()}
@@ -251,4 +259,5 @@ __all__ = [
     "set_item",
     "to_json",
     "type_name",
+    "widened",
 ]

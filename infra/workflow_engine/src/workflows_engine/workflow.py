@@ -16,9 +16,11 @@ class Workflow:
     """
 
     def __init__(self, text: str, path: str = "<source>") -> None:
-        source, faults = check.check(text, path)
+        source, found = check.check(text, path)
+        faults = [fault for fault in found if not fault.warning]
         if faults or source is None:
             raise FaultySource(faults)
+        self.warnings = [fault for fault in found if fault.warning]
         self.text = text
         self.path = path
         self.model = source

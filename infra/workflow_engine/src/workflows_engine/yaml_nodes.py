@@ -6,6 +6,7 @@ booleans, so that ``on`` and ``no`` stay text; dates and 12:30 stay text as well
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from typing import Any
@@ -64,8 +65,11 @@ def resolve(text: str) -> Any:
     if text in _NULLS:
         return None
     if _INT.fullmatch(text):
-        number = int(text)
-        return number if INT_MIN <= number <= INT_MAX else float(number)
+        try:
+            number = int(text)
+        except ValueError:  # Python refuses to read more than 4,300 digits
+            return math.copysign(math.inf, -1 if text[0] == "-" else 1)
+        return number if INT_MIN <= number <= INT_MAX else float(text)
     if _FLOAT.fullmatch(text):
         return float(text)
     return text
@@ -91,6 +95,10 @@ class Reader:
 
     def fault(self, line: int, message: str, instead: str) -> None:
         self.faults.append(Fault(line, message, instead, self._path))
+
+    def warn(self, line: int, message: str, instead: str) -> None:
+        """Remember what the service takes and does not mean what it seems to."""
+        self.faults.append(Fault(line, message, instead, self._path, warning=True))
 
     def read(self) -> Tree:
         """The tree. Raises FaultySource when the source is too large or not YAML."""
@@ -191,12 +199,16 @@ class Reader:
         if _HALF.search(text):  # JSON writes characters beyond 16 bits as two escapes
             text = text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
         if plain and text.lower() in _MIXED_BOOLEANS:
-            self.fault(
+            self.warn(
                 line,
                 f"{text} is a boolean to some YAML readers and text to others",
                 f'"{text}" for the text, or true or false',
             )
-        return Scalar(resolve(text) if plain else text, line, text, plain)
+        value = resolve(text) if plain else text
+        if isinstance(value, float) and not math.isfinite(value):
+            self.fault(line, "a number is too large for a double", "a smaller number, or quotes")
+            value = 0
+        return Scalar(value, line, text, plain)
 
 
 def read(source: str, path: str = "<source>") -> tuple[Tree, list[Fault]]:
