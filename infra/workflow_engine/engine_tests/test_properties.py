@@ -163,8 +163,11 @@ def _binary(op: str, left: Any, right: Any) -> Any:
             left, right = fractions.Fraction(left), fractions.Fraction(right)
         order = (left > right) - (left < right)
         return {"<": order < 0, "<=": order <= 0, ">": order > 0, ">=": order >= 0}[op]
-    if op == "+" and texts:
-        return left + right
+    joined = {str, int, float, bool}
+    if op == "+" and str in (type(left), type(right)) and {type(left), type(right)} <= joined:
+        return "".join(
+            str(part).lower() if type(part) is bool else str(part) for part in (left, right)
+        )
     if not numbers:
         raise Refused("TypeError")
     if op in ("/", "//", "%") and right == 0:
