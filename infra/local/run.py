@@ -19,6 +19,7 @@ from lustrum.core import names
 from lustrum.core.plan import make_plan
 from lustrum.core.request import BadRequest, StartRequest, parse_request
 from rich.console import Console
+from rich.markup import escape
 
 from infra.local.emulators import Missing
 from infra.local.functions import ROOT
@@ -46,13 +47,13 @@ def main() -> int:
     try:
         return _run(options.request, options.minutes * 60, console)
     except (BadRequest, OSError) as error:
-        console.print(f"[red]error:[/] {options.request}: {error}")
+        console.print(f"[red]error:[/] {escape(f'{options.request}: {error}')}")
         return BAD_INPUT
     except (Missing, Unfit) as error:
-        console.print(f"[red]error:[/] {error}")
+        console.print(f"[red]error:[/] {escape(str(error))}")
         return BAD_INPUT
     except DidNotStart as error:
-        console.print(f"[red]error:[/] {error}")
+        console.print(f"[red]error:[/] {escape(str(error))}")
         return FAILED
     except KeyboardInterrupt:
         console.print("interrupted: everything that was started here has been ended")
@@ -76,7 +77,7 @@ def _run(path: Path, limit: float, console: Console) -> int:
     console.print(f"[bold]real:[/]      {real}")
     console.print(f"[bold]stands in:[/] {stands_in}\n")
     for note in own.check() if own else ():
-        console.print(f"[yellow]note:[/] {note}")
+        console.print(f"[yellow]note:[/] {escape(note)}")
     root = FOLDER / f"stack-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     stack = Stack(root, own=own)
     began = time.monotonic()
@@ -109,7 +110,7 @@ def _clear(own: OwnCluster, run_id: str, console: Console) -> list[str]:
     """Take what goes with a run's cluster out of the user's; say and return what would not go."""
     problems = own.clear(run_id)
     for problem in problems:
-        console.print(f"[red]left behind:[/] {problem}")
+        console.print(f"[red]left behind:[/] {escape(problem)}")
     return problems
 
 
@@ -148,9 +149,14 @@ def _follow(stack: Stack, run_id: str, limit: float, console: Console) -> Any:
 
 
 def _keep(stack: Stack, run: Any, run_id: str) -> Path:
-    """Bring report, logs and exported checkpoints to ``.lustrum/runs/<run_id>``."""
+    """Bring report, logs and exported checkpoints to ``.lustrum/runs/<run_id>``.
+
+    The emulator counts its messages from 1, so run ids come again: what an earlier run left
+    is kept beside it, under its time and process.
+    """
     kept = FOLDER / "runs" / run_id
-    shutil.rmtree(kept, ignore_errors=True)
+    if kept.exists():
+        kept = kept.with_name(f"{run_id}-{stack.root.name.removeprefix('stack-')}")
     kept.mkdir(parents=True)
     reports = stack.bucket(f"gs://{stack.project}-reports/runs/{run_id}")
     if reports.exists():

@@ -6,6 +6,7 @@ console's test button sends ``version: test``; an unknown state is logged and no
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Any
@@ -14,6 +15,7 @@ from pydantic import BaseModel
 
 from lustrum.core import names
 from lustrum.core.errors import MalformedEvent
+from lustrum.core.plain_text import plain
 
 ACTION_LABEL = "lustrum-action"  # user label of an alert policy; policies outlive runs
 
@@ -106,7 +108,7 @@ def _run(body: Mapping[str, Any]) -> str | None:
 
 def _text(value: object) -> str:
     """Return a value as text that UTF-8 can hold (JSON may carry half a surrogate pair)."""
-    return str(value).encode(errors="replace").decode()
+    return plain(str(value)).encode(errors="replace").decode()
 
 
 def _map(value: object) -> Mapping[str, Any]:
@@ -117,6 +119,7 @@ def _number(value: object) -> float | None:
     if isinstance(value, bool) or not isinstance(value, (int, float, str)):
         return None
     try:
-        return float(value)
-    except ValueError:
+        found = float(value)
+    except (ValueError, OverflowError):
         return None
+    return found if math.isfinite(found) else None

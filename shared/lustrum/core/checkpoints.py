@@ -80,8 +80,8 @@ def read_listing(event: Mapping[str, Any]) -> Listing:
     Raises:
         ValueError: it is not one, naming the field.
     """
-    if event.get("type") != "checkpoint.list":
-        raise ValueError(f"type: {event.get('type')!r} is not checkpoint.list")
+    if not isinstance(event, Mapping) or event.get("type") != "checkpoint.list":
+        raise ValueError("type: it is not checkpoint.list")
     try:
         checkpoints = tuple(
             sorted(
@@ -96,7 +96,7 @@ def read_listing(event: Mapping[str, Any]) -> Listing:
             )
         )
         return Listing(checkpoints, int(event["free_bytes"]), int(event["capacity_bytes"]))
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise ValueError(f"checkpoint.list: {type(error).__name__}: {error}") from None
 
 

@@ -21,9 +21,11 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from lustrum.core import names
 from lustrum.core.alerts import Incident, read_incident
 from lustrum.core.errors import MalformedEvent
+from lustrum.core.plain_text import plain
 from lustrum.core.request import shown
 
 MAX_MESSAGE = 2000  # characters kept of what a job says
+MAX_NUMBER = 1e12  # of a reward, seconds: beyond it a number says nothing
 MAX_AHEAD = 3600.0  # seconds an event may lie in the future before its clock is not believed
 
 
@@ -43,24 +45,39 @@ class Message:
 
 def _shortened(text: object) -> object:
     """Cut a long message: the job's log has it whole."""
-    return text[:MAX_MESSAGE] if isinstance(text, str) else text
+    return plain(text[: 2 * MAX_MESSAGE])[:MAX_MESSAGE] if isinstance(text, str) else text
+
+
+def _believable(value: object) -> object:
+    """Drop a number (or a time) that is not finite or beyond all measure; the event counts."""
+    if isinstance(value, str) and len(value) > 100:
+        return None
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
+        return float(value) if -MAX_NUMBER <= value <= MAX_NUMBER else None
+    return value
+
+
+Step = Annotated[int, Field(ge=0, le=10_000_000)]
+Attempt = Annotated[int, Field(ge=0, le=10_000)]
+Bytes = Annotated[int, Field(ge=0, le=2**60)]
+Measure = Annotated[float | None, BeforeValidator(_believable)]
 
 
 class SavedCheckpoint(BaseModel):
     """The checkpoint of a job event: step, bytes of all its files, seconds the save took."""
 
-    step: int = Field(ge=0)
-    bytes: int = Field(0, ge=0)
-    files: int = Field(0, ge=0)
-    seconds: float | None = None
+    step: Step
+    bytes: Bytes = 0
+    files: Bytes = 0
+    seconds: Measure = None
 
 
 class StepPoint(BaseModel):
     """One finished step of a heartbeat: its number, average reward and seconds."""
 
-    step: int = Field(ge=0)
-    reward: float | None = None
-    seconds: float | None = None
+    step: Step
+    reward: Measure = None
+    seconds: Measure = None
 
 
 class JobEvent(BaseModel):
@@ -68,18 +85,18 @@ class JobEvent(BaseModel):
 
     model_config = ConfigDict(extra="ignore")
 
-    type: str
+    type: str = Field(max_length=100)
     run_id: str = Field(pattern=f"^{names.RUN_ID.pattern}$")
-    attempt: int = Field(0, ge=0)
-    step: int | None = Field(None, ge=0)
-    max_steps: int | None = Field(None, ge=0)
-    reward: float | None = None
+    attempt: Attempt = 0
+    step: Step | None = None
+    max_steps: Step | None = None
+    reward: Measure = None
     checkpoint: SavedCheckpoint | None = None
-    exit_code: int | None = None
-    failure: str | None = Field(None, alias="class")
+    exit_code: int | None = Field(None, ge=-(2**31), le=2**31)
+    failure: str | None = Field(None, alias="class", max_length=100)
     message: Annotated[str, BeforeValidator(_shortened)] = ""
     event_id: str = Field(min_length=1, max_length=200)
-    at: float | str | None = None
+    at: Annotated[float | str | None, BeforeValidator(_believable)] = None
     steps: list[StepPoint] = Field(default_factory=list, max_length=1000)
 
     @property
@@ -102,10 +119,10 @@ class JobEvent(BaseModel):
 class BuildNotice(BaseModel):
     """A build changed its status (topic ``cloud-builds``)."""
 
-    build_id: str
-    status: str
+    build_id: str = Field(pattern=r"^[\w-]{1,100}$")
+    status: str = Field(pattern=r"^[A-Z_]{1,50}$")
     run_id: str | None
-    action: str | None
+    action: str | None = Field(max_length=100)
     event_id: str
 
     @property
@@ -177,7 +194,7 @@ def decode_event(message: Message) -> Event:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(_text, first["loc"])) or "data"
         raise MalformedEvent(
-            place, f"{shown(first['input'])}: {first['msg']}", message.data
+            place, f"{shown(first['input'], place)}: {first['msg']}", message.data
         ) from None
 
 

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, ValidationError
 from lustrum.core.cost import Usage
 from lustrum.core.errors import UnreadableRecord
 from lustrum.core.failures import Failure
+from lustrum.core.plain_text import plain
 from lustrum.core.plan import RunPlan
 from lustrum.core.request import StartRequest
 
@@ -382,8 +383,10 @@ def end_usage(run: Run, now: float, *resources: str) -> None:
 
 
 def shorten(text: str, limit: int = 500) -> str:
-    """Return a text on one line, cut in the middle of what is longer than ``limit`` characters."""
-    line = " ".join(text.split())
+    """Return a text on one line, cut in the middle of what is longer than ``limit`` characters,
+    without terminal escapes.
+    """
+    line = " ".join(plain(text).split())
     return line if len(line) <= limit else line[: limit // 2] + " ... " + line[-limit // 2 :]
 
 

@@ -23,6 +23,8 @@ from pydantic import (
     field_validator,
 )
 
+from lustrum.core.plain_text import NOT_SHOWN, looks_secret
+
 MAX_HOURS = 168.0  # of a run, extensions included
 MAX_BYTES = 64 * 1024  # of one request, unpacked
 Scalar = bool | int | float | str | None
@@ -47,24 +49,35 @@ class BadRequest(ValueError):
 
     Attributes:
         field: dotted path of the field at fault, ``message`` for the message as a whole.
-        value: what was found, shortened.
+        value: what was found, shortened; never what looks like a secret.
         reason: what is accepted instead.
     """
 
     def __init__(self, field: str, value: object, reason: str) -> None:
         self.field = field
-        self.value = shown(value)
+        self.value = shown(value, field)
         self.reason = reason
         super().__init__(f"{field}: {self.value}: {reason}")
 
 
-def shown(value: object) -> str:
-    """Return a value as a message may quote it: JSON, at most 80 characters."""
+def shown(value: object, field: str = "") -> str:
+    """Return a value as a message may quote it: JSON, at most 80 characters.
+
+    Of an object only its size is told: it may hold fields that nobody asked for.
+    """
+    if isinstance(value, dict) or (isinstance(value, list) and not all(map(_is_scalar, value))):
+        return f"{type(value).__name__} of {len(value)}"
     try:
         text = json.dumps(value, default=str)
     except (ValueError, RecursionError):
         text = repr(type(value))
+    if looks_secret(field, text):
+        return NOT_SHOWN
     return text if len(text) <= 80 else text[:77] + "..."
+
+
+def _is_scalar(value: object) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str))
 
 
 class _Strict(BaseModel):
@@ -190,7 +203,7 @@ def parse_request(data: bytes) -> Request:
     except BadRequest:
         raise
     except (ValueError, RecursionError) as error:
-        raise BadRequest("message", text[:80], f"is not JSON: {error}") from None
+        raise BadRequest("message", f"{len(data)} bytes", f"is not JSON: {error}") from None
     return read_request(found)
 
 
@@ -221,12 +234,20 @@ def _named(error: ValidationError) -> BadRequest:
     # In a union pydantic adds the branch to the path; the field is what the user wrote.
     field = ".".join(part for part in path if not re.search(r"[(\[]", part)) or "message"
     field = re.sub(r"\.(str|literal|constrained-str|bool|int|float)$", "", field)
-    reason = first["msg"]
+    reason, value = first["msg"], first["input"]
     if first["type"] == "extra_forbidden":
+        value = _Unknown()  # nobody knows what it holds
         reason = "is not a known field; see docs/requests.md"
     elif first["type"] == "string_pattern_mismatch":
         reason = f"must match {first['ctx']['pattern']}"
-    return BadRequest(field, first["input"], reason)
+    return BadRequest(field, value, reason)
+
+
+class _Unknown:
+    """The value of a field that is not known: never repeated."""
+
+    def __str__(self) -> str:
+        return NOT_SHOWN
 
 
 def _unpacked(data: bytes) -> str:
@@ -236,6 +257,8 @@ def _unpacked(data: bytes) -> str:
             data = unpack.decompress(data, MAX_BYTES + 1)
             if not unpack.eof and len(data) <= MAX_BYTES:
                 raise BadRequest("message", "gzip", "is cut short; send the whole gzip stream")
+            if unpack.unused_data:
+                raise BadRequest("message", "gzip", "holds more than one stream; send one")
         except zlib.error as error:
             raise BadRequest("message", "gzip", f"is not readable gzip: {error}") from None
     if len(data) > MAX_BYTES:
@@ -243,13 +266,16 @@ def _unpacked(data: bytes) -> str:
     try:
         return data.decode()
     except UnicodeDecodeError as error:
-        raise BadRequest("message", repr(data[:40]), f"is not UTF-8: {error.reason}") from None
+        raise BadRequest(
+            "message", f"{len(data)} bytes", f"is not UTF-8: {error.reason}"
+        ) from None
 
 
 def _no_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        twin = next(key for key, _ in pairs if [k for k, _ in pairs].count(key) > 1)
+        seen: set[str] = set()
+        twin = next(key for key, _ in pairs if key in seen or seen.add(key))  # type: ignore[func-returns-value]
         raise BadRequest(twin, "given twice", "give each field once")
     return found
 

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+
+# The service's own host, also its regional and locational forms.
+_CALLBACK = re.compile(
+    r"https://([a-z0-9-]+-)?workflowexecutions(\.[a-z0-9-]+\.rep)?\.googleapis\.com/"
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +52,13 @@ class Settings:
     def is_local(self) -> bool:
         """Say whether the cloud is the stand-in on this machine."""
         return bool(self.endpoints)
+
+    def is_callback(self, url: str) -> bool:
+        """Say whether a doorbell may be rung there: it is rung with an access token."""
+        local = self.endpoints.get("executions")
+        if local is not None and url.startswith(local.rstrip("/") + "/"):
+            return True
+        return _CALLBACK.match(url) is not None
 
     def topic(self, name: str) -> str:
         """Return the full name of a topic."""

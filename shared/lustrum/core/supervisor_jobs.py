@@ -26,7 +26,7 @@ from lustrum.core.training_command import (
 )
 
 IMPORTED = "imported"  # folder of a run on Lustre that receives an earlier checkpoint
-_STEP = re.compile(r"/step_(\d+)/")
+_STEP = re.compile(r"step_(\d{1,8})")
 
 __all__ = ["entrypoint"]
 
@@ -125,21 +125,30 @@ def read_listing(log: str) -> tuple[Checkpoint, ...] | None:
 
 
 def newest_step_folder(uris: Iterable[str], wanted: str) -> str:
-    """Return the folder of the newest ``step_N`` that has a training_info.json.
+    """Return the folder of the newest ``step_N`` right in ``wanted`` that has a
+    training_info.json; ``wanted`` itself when it is such a step.
+
+    Nothing deeper counts: the parent of all runs holds other runs' steps.
 
     Raises:
         ServiceError: CONFIG, there is none.
     """
     folder = wanted if wanted.endswith("/") else wanted + "/"
-    steps = {
-        int(match.group(1)): uri[: match.end()]
-        for uri in uris
-        if uri.endswith("/training_info.json") and (match := _STEP.search(uri))
-    }
+    infos = {uri for uri in uris if uri.endswith("/training_info.json")}
+    if _STEP.fullmatch(folder.rstrip("/").rsplit("/", 1)[-1]) and (
+        f"{folder}training_info.json" in infos
+    ):
+        return folder
+    steps = {}
+    for uri in infos:
+        name = uri.removeprefix(folder).removesuffix("/training_info.json")
+        if uri.startswith(folder) and (match := _STEP.fullmatch(name)):
+            steps[int(match.group(1))] = f"{folder}{name}/"
     if not steps:
         raise ServiceError(
             Failure.CONFIG,
-            f"checkpoints.resume_from: {folder} holds no step_N with a training_info.json",
+            f"checkpoints.resume_from: {folder} itself holds no step_N with a "
+            "training_info.json; name the folder right above step_N, or one step_N",
         )
     return steps[max(steps)]
 

@@ -139,13 +139,19 @@ def _write_report(services: Services, run: Run) -> str | None:
     from lustrum.show.report import render
 
     folder = f"gs://{services.settings.report_bucket}/runs/{run.run_id}/"
+    uri, problem = folder + "report.html", None
     try:
-        page = render(run, services.ledger.events(run.run_id))
-        uri = folder + "report.html"
-        services.storage.write(uri, page.encode(), "text/html; charset=utf-8")
         services.storage.write(
             folder + "run.json", run.model_dump_json(indent=2).encode(), "application/json"
         )
+        try:
+            page = render(run, services.ledger.events(run.run_id))
+        except (
+            Exception
+        ) as error:  # a figure that cannot be drawn costs the drawing, not the report
+            problem = shorten(f"{type(error).__name__}: {error}")
+            page = _plain_page(run, problem)
+        services.storage.write(uri, page.encode(errors="replace"), "text/html; charset=utf-8")
     except Exception as error:  # a report must never keep a run from closing
         return shorten(f"{type(error).__name__}: {error}")
 
@@ -153,4 +159,17 @@ def _write_report(services: Services, run: Run) -> str | None:
         one.report_uri = uri
 
     services.ledger.change(run.run_id, edit)
-    return None
+    return problem
+
+
+def _plain_page(run: Run, problem: str) -> str:
+    """Return a report without plots: how it ended and the whole record, as text."""
+    from html import escape
+
+    title = escape(f"{run.run_id} {run.outcome}: {run.reason}")
+    record = escape(run.model_dump_json(indent=2))
+    return (
+        f'<!doctype html><meta charset="utf-8"><title>{title}</title><h1>{title}</h1>'
+        f"<p>The report could not be drawn ({escape(problem)}). This is the record:</p>"
+        f"<pre>{record}</pre>"
+    )

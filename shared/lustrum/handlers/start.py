@@ -67,7 +67,7 @@ def start(services: Services, request: StartRequest, message: Message) -> Answer
     try:
         key = names.message_key(message.attributes, message.message_id, message.published)
     except ValueError as error:
-        raise BadRequest("attributes", dict(message.attributes), str(error)) from None
+        raise BadRequest("attributes", ", ".join(message.attributes), str(error)) from None
     run_id = names.run_id(key)
     try:
         known, status = services.ledger.load(run_id), "duplicate"

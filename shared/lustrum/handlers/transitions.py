@@ -59,6 +59,10 @@ def _claim(services: Services, call: Mapping[str, Any]) -> Answer:
     """rl_run takes the run, or learns that it is another's; its callback is stored first."""
     now, execution = services.now(), str(call["execution"])
     callback = call.get("callback_url")
+    if callback and not services.settings.is_callback(str(callback)):
+        raise ServiceError(
+            Failure.CONFIG, "callback_url: must be a callback of Workflows, over https"
+        )
     owner = services.ledger.load(str(call["run_id"])).execution
     dead = owner not in (None, execution) and not services.workflows.is_live(str(owner))
 
@@ -333,7 +337,11 @@ def _teardown_step(services: Services, call: Mapping[str, Any]) -> Answer:
 def _build(services: Services, call: Mapping[str, Any]) -> Answer:
     """Say how a build of the present zone attempt is: none, live, done or failed."""
     run = services.ledger.load(str(call["run_id"]))
-    action = str(call["action"])
+    action, since = str(call.get("action")), call.get("since") or 0
+    if action not in ("deploy", "destroy") or not isinstance(since, (int, float)):
+        raise ServiceError(
+            Failure.CONFIG, "action: must be deploy or destroy, and since epoch seconds"
+        )
     if action == "deploy":
         check_live(run, call.get("execution"), services.now())
     elif run.teardown is None or run.teardown.execution != call["execution"]:
@@ -342,7 +350,6 @@ def _build(services: Services, call: Mapping[str, Any]) -> Answer:
         return {"status": "none"}
     tag = names.build_tag(run.run_id, action, run.placement.zone_attempt)
     builds = [build for build in services.builds.tagged(tag) if not build.is_duplicate]
-    since = float(call.get("since") or 0)
     builds = [build for build in builds if build.is_live or build.created_at >= since]
     if any(build.is_live for build in builds):
         return {"status": "live"}
