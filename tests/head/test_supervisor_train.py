@@ -64,15 +64,31 @@ class TestAttempt:
     @pytest.mark.parametrize(
         ("line", "failure"),
         [
-            ("OSError: [Errno 28] No space left on device", "LUSTRE_FULL"),
-            ("torch.OutOfMemoryError: CUDA out of memory.", "USER_OOM"),
+            ("OSError: [Errno 28] No space left on device: '%s/runs/x/f'", "LUSTRE_FULL"),
+            ("OSError: [Errno 28] No space left on device: '/tmp/ray/f' %.0s", None),
+            ("torch.OutOfMemoryError: CUDA out of memory.%.0s", "USER_OOM"),
+            ("KeyError: 'answer'%.0s", None),
         ],
     )
     def test_train_names_the_class_a_line_gives_away(
-        self, head: Head, line: str, failure: str
+        self, head: Head, line: str, failure: str | None
     ) -> None:
-        assert head.train(f"say({line!r}); sys.exit(1)") == 1
-        assert head.last("job.completed")["class"] == failure
+        assert head.train(f"say({line % head.lustre!r}); sys.exit(1)") == 1
+        completed = head.last("job.completed")
+        assert completed["class"] == failure
+        assert line.split("%")[0].strip() in completed["message"]
+
+    def test_train_an_odd_line_never_stops_the_reading(self, head: Head) -> None:
+        """More than a pipe holds comes after it: were nobody reading, the training would hang."""
+        script = (
+            "banner(1); say('📊 Training Results:'); say('  • Avg Reward: 1.2.3')\n"
+            "say('Saving checkpoint for step ' + '9' * 5000 + '...')\n"
+            "sys.stdout.buffer.write(b'half \\xe2\\x82\\n' + b'x' * 2**16)\n"
+            "sys.stdout.flush(); say('y' * 2**17); write(1); results(1)"
+        )
+        assert head.train(script, max_steps=2, stall_seconds=20) == 0
+        points = [step for one in head.events("job.progress") for step in one["steps"]]
+        assert [step["reward"] for step in points] == [None, 0.01]
 
     def test_train_unwritable_lustre_ends_with_a_class(self, head: Head) -> None:
         head.lustre.rmdir()

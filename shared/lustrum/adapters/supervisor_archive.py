@@ -18,6 +18,7 @@ MODULES = (
     "checkpoint_files",
     "code_archive",
     "exits",
+    "last_error",
     "model",
     "network",
     "output",

@@ -91,6 +91,7 @@ class JobEvent(BaseModel):
     step: Step | None = None
     max_steps: Step | None = None
     reward: Measure = None
+    loss: Measure = None
     checkpoint: SavedCheckpoint | None = None
     exit_code: int | None = Field(None, ge=-(2**31), le=2**31)
     failure: str | None = Field(None, alias="class", max_length=100)

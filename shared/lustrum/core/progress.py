@@ -53,6 +53,7 @@ def absorb(run: Run, event: JobEvent, now: float) -> bool:
         point = Progress(
             step=event.step or 0,
             reward=event.reward,
+            loss=event.loss,
             at=at,
             attempt=event.attempt,
             max_steps=event.max_steps or 0,
@@ -67,12 +68,15 @@ def absorb(run: Run, event: JobEvent, now: float) -> bool:
 def _absorb_step(run: Run, point: Progress) -> bool:
     known = run.progress
     here, there = (known.attempt, known.step), (point.attempt, point.step)
-    rewards = [one.reward for one in run.series if one.reward is not None]
+    attempt, step = max(here, there)
+    points = {(one.attempt, one.step): one.reward for one in run.series}
+    losses = [one.loss for one in (known, point) if (one.attempt, one.step) == (attempt, step)]
     run.progress = Progress(
-        attempt=max(here, there)[0],
-        step=max(here, there)[1],
+        attempt=attempt,
+        step=step,
         max_steps=max(known.max_steps, point.max_steps),
-        reward=rewards[-1] if rewards else None,  # of the newest step that has one
+        reward=points.get((attempt, step)),  # of this step, or none is known yet
+        loss=next((loss for loss in losses if loss is not None), None),
         at=point.at if there > here else max(known.at, point.at) if there == here else known.at,
     )
     return there > here

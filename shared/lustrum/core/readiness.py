@@ -84,8 +84,12 @@ def trouble(
 def lost_nodes(
     pods: Iterable[Object], events: Iterable[Object], run_id: str, since: float
 ) -> Failure | None:
-    """Return PREEMPTED or NODE_LOST if a worker's node went away since a moment, else None."""
-    gone = False
+    """Return PREEMPTED or NODE_LOST if a worker's node went away since a moment, else None.
+
+    A worker's container that began again inside its pod, which keeps its age, lost all that ran in
+    it: NODE_LOST, or USER_OOM when the kernel killed it for its memory.
+    """
+    gone, restarted = False, None
     for pod in pods:
         status = pod.get("status") or {}
         ended = _ended(status)
@@ -94,6 +98,7 @@ def lost_nodes(
         text = f"{status.get('reason', '')} {status.get('message', '')}".lower()
         if any(word in text for word in _LOST):
             return Failure.PREEMPTED
+        restarted = restarted or _restarted(pod, since)
         gone = gone or any(word in text for word in _GONE)
     for event in events:
         if _moment(event) < since or event.get("reason") in _WAITING:
@@ -104,7 +109,7 @@ def lost_nodes(
         if ours and any(word in text for word in _LOST):
             return Failure.PREEMPTED
         gone = gone or (ours and any(word in text for word in _GONE))
-    return Failure.NODE_LOST if gone else None
+    return Failure.NODE_LOST if gone else restarted
 
 
 def worker_was_replaced(pods: Iterable[Object], since: float) -> bool:
@@ -125,21 +130,48 @@ def _pod_trouble(pods: Iterable[Object]) -> Iterable[tuple[Failure, str]]:
             waiting = (container.get("state") or {}).get("waiting") or {}
             message = str(waiting.get("message") or waiting.get("reason"))
             if waiting.get("reason") in _IMAGE_TROUBLE:
-                yield _pull_failure(message), f"pod {name}: {message}"
+                yield _pull_failure(pod, message), f"pod {name}: {message}"
             elif waiting.get("reason") in _START_TROUBLE:
                 yield _start_failure(pod, container), f"pod {name}: {_how_it_ended(container)}"
 
 
-def _pull_failure(message: str) -> Failure:
-    passing = _PULL_MAY_PASS.search(message) and not _PULL_NEVER.search(message)
+def _pull_failure(pod: Object, message: str) -> Failure:
+    """A back-off without a cause is no verdict on a worker's image: the head, which is ready
+    before there are workers, runs the same one.
+    """
+    never = _PULL_NEVER.search(message)
+    passing = _PULL_MAY_PASS.search(message) or (
+        _kind(pod) == "worker" and message.startswith("Back-off")
+    )
+    passing = passing and not never
     return Failure.INFRA_TRANSIENT if passing else Failure.IMAGE_ERROR
 
 
 def _start_failure(pod: Object, container: Object) -> Failure:
     """A head that never starts shows what is wrong with the image before a GPU is up."""
-    is_head = (pod["metadata"].get("labels") or {}).get("ray.io/node-type") == "head"
+    is_head = _kind(pod) == "head"
     often = int(container.get("restartCount") or 0) >= STARTS
     return Failure.IMAGE_ERROR if is_head and often else Failure.INFRA_TRANSIENT
+
+
+def _kind(pod: Object) -> str:
+    """Return "head" or "worker", "" for a pod that is neither."""
+    return str((pod["metadata"].get("labels") or {}).get("ray.io/node-type") or "")
+
+
+def _restarted(pod: Object, since: float) -> Failure | None:
+    """Say what a worker's container that ended and began again inside its pod is a sign of."""
+    if _kind(pod) != "worker":
+        return None
+    found = None
+    for container in (pod.get("status") or {}).get("containerStatuses") or []:
+        before = (container.get("lastState") or {}).get("terminated") or {}
+        if not container.get("restartCount") or _epoch(before.get("finishedAt")) < since:
+            continue
+        if before.get("reason") == "OOMKilled":
+            return Failure.USER_OOM
+        found = Failure.NODE_LOST
+    return found
 
 
 def _how_it_ended(container: Object) -> str:

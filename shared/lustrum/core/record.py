@@ -158,6 +158,7 @@ class Progress(BaseModel):
     step: int = 0
     max_steps: int = 0
     reward: float | None = None
+    loss: float | None = None
     at: float = 0
     attempt: int = 0
 

@@ -134,8 +134,10 @@ def _while_running(
 
 def _after_failure(seen: Seen) -> tuple[Failure, str]:
     text = f"{seen.error_type or ''} {seen.message}"
-    tail = seen.message[-200:].strip() or "no message"
+    tail = seen.message[-400:].strip() or "no message"
     if seen.lost is not None:  # first of all: a lost node is never the program's fault
+        if seen.lost is Failure.USER_OOM:
+            return seen.lost, f"a worker's container was killed for its memory: {tail}"
         return seen.lost, f"a node was lost and the job ended: {tail}"
     if seen.failure is not None:
         return seen.failure, tail

@@ -8,10 +8,11 @@ from lustrum.core import names, supervisor_jobs
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.events import JobEvent
 from lustrum.core.failures import Failure, classify_text, named
-from lustrum.core.progress import absorb, log_events
+from lustrum.core.progress import PREFIX, absorb, log_events
 from lustrum.core.readiness import lost_nodes, worker_was_replaced
 from lustrum.core.record import Job, Run, add_mishap, check_live, conclude, shorten, staging_tries
 from lustrum.core.verdict import Action, Seen, Verdict, crashes_after, judge
+from lustrum.head.last_error import last_error
 from lustrum.wiring.services import Services
 
 if TYPE_CHECKING:  # a function that needs neither does not load them
@@ -204,7 +205,11 @@ def look(services: Services, run: Run) -> tuple[Kubernetes | None, Seen, list[Jo
         return kubernetes, Seen("MISSING", session_changed=changed, lost=lost), []
     except ServiceError as error:
         return kubernetes, Seen("UNREACHABLE", message=str(error), lost=lost), []
-    events = [event for event in log_events(log) if event.attempt == run.job.attempt]
+    events = [
+        event
+        for event in log_events(log)
+        if (event.run_id, event.attempt) == (run.run_id, run.job.attempt)
+    ]
     workers = nodes.alive - 1
     if lost is None and job.is_over and workers < run.plan.nodes:
         lost = Failure.NODE_LOST
@@ -225,7 +230,7 @@ def _seen(
     code = job.exit_code
     if code is None and completed is not None:
         code = completed.exit_code
-    message = completed.message if completed is not None and completed.message else job.message
+    message = completed.message if completed is not None else _last_words(job.message)
     status = job.status
     if completed is not None and not job.is_over:
         # The supervisor's own report: Ray may not have noticed the end yet when it arrives.
@@ -240,6 +245,14 @@ def _seen(
         lost=lost,
         failure=named(completed.failure) if completed is not None else None,
     )
+
+
+def _last_words(message: str) -> str:
+    """Return what Ray's message says of the end. It ends with the last lines of the job's log,
+    and those are mostly the supervisor's own events.
+    """
+    lines = [line for line in message.splitlines() if PREFIX not in line]
+    return last_error(lines).message if len(lines) > 1 else "\n".join(lines)
 
 
 def _note_signs(run: Run, seen: Seen, now: float) -> None:

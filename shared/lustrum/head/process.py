@@ -114,9 +114,18 @@ class Child:
                 lines, rest = [*lines, rest], b""
             for line in lines:
                 self._voice.write(line + b"\n")
-                self._on_line(line.decode("utf-8", "replace"))
+                self._tell(line.decode("utf-8", "replace"))
             if not block:
                 return
+
+    def _tell(self, line: str) -> None:
+        """A line that nobody expected must not stop the reading: the pipe would fill and block
+        the training.
+        """
+        try:
+            self._on_line(line)
+        except Exception as error:
+            self._voice.say(f"lustrum: a line of the training could not be read: {error!r}")
 
 
 class Signals:

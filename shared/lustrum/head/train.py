@@ -35,7 +35,7 @@ def train(spec: Spec, voice: Voice, token: AccessToken, signals: Signals) -> int
     failure: str | None = None
     message = ""
     try:
-        exit_code, failure = attempt(spec, voice, token, signals)
+        exit_code, failure, message = attempt(spec, voice, token, signals)
     except Refused as refused:
         exit_code, failure, message = refused.exit_code, refused.failure, str(refused)
     except Stopped as stopped:
@@ -60,8 +60,8 @@ def train(spec: Spec, voice: Voice, token: AccessToken, signals: Signals) -> int
 
 def attempt(
     spec: Spec, voice: Voice, token: AccessToken, signals: Signals
-) -> tuple[int, str | None]:
-    """Prepare, run and watch the training; its exit code and the failure class if known."""
+) -> tuple[int, str | None, str]:
+    """Prepare, run and watch the training; its exit code, the failure class if known, and why."""
     make_folders(spec)
     take_over(spec)
     voice.open_log(os.path.join(spec.run_folder, "logs", f"attempt-{spec.attempt}.log"))
@@ -78,7 +78,7 @@ def attempt(
         check_model(spec, os.path.join(spec.checkpoints, f"step_{newest['step']}"))
         if 0 < spec.max_steps <= done:
             voice.say(f"lustrum: {done} of {spec.max_steps} steps are done, nothing to train")
-            return 0, None
+            return 0, None, ""
     if not spec.command:
         raise Refused("CONFIG", "spec.command: empty, there is nothing to run")
     remove_half_conversion(spec, voice)
@@ -114,9 +114,9 @@ def watch(
     cwd: str | None,
     environment: dict[str, str],
     base: int,
-) -> tuple[int, str | None]:
+) -> tuple[int, str | None, str]:
     """Run the command until it ends, stalls or is stopped."""
-    bell, log = Bell(), TrainingLog(base)
+    bell, log = Bell(), TrainingLog(base, spec.lustre)
     watcher = StepWatcher(spec, log, voice)
 
     def on_line(line: str) -> None:
@@ -156,10 +156,13 @@ def watch(
     grace = spec.grace_seconds if stalled else 3.0
     code = child.end(0.0 if kill_at is not None or watcher.overtaken else grace)
     watcher.finish(spec.settle_seconds)
-    heartbeat(spec, voice, log, quiet)
+    heartbeat(spec, voice, log, quiet, last=True)
     if watcher.overtaken:
         raise Refused("INFRA_TRANSIENT", f"attempt {watcher.overtaken} has begun: this one ends")
-    return (EXITS["HANG"], "HANG") if stalled else (code, log.hint if code else None)
+    if stalled:
+        return EXITS["HANG"], "HANG", f"no progress for {quiet:.0f} s"
+    why = log.why()
+    return (code, why.failure, why.message) if code else (0, None, "")
 
 
 def within(seconds: float, action: Callable[[], Any]) -> Any:
@@ -186,7 +189,9 @@ def quietly(action: Callable[[], None], voice: Voice) -> None:
         voice.say(f"lustrum: {error}")
 
 
-def heartbeat(spec: Spec, voice: Voice, log: TrainingLog, quiet: float) -> None:
+def heartbeat(
+    spec: Spec, voice: Voice, log: TrainingLog, quiet: float, last: bool = False
+) -> None:
     """Send one progress event; ``quiet`` is seconds since the last sign of progress."""
     voice.event(
         "job.progress",
@@ -197,5 +202,6 @@ def heartbeat(spec: Spec, voice: Voice, log: TrainingLog, quiet: float) -> None:
         step_seconds=log.step_seconds,
         save_seconds=log.save_seconds,
         quiet_seconds=round(quiet, 1),
-        steps=log.take_steps(),
+        loss=log.loss,
+        steps=log.take_steps(last),
     )

@@ -2,78 +2,135 @@
 
 from __future__ import annotations
 
+import math
 import re
+from collections import deque
 
+from lustrum.head.last_error import LastError, last_error
 from lustrum.head.output import Event
 
-# torch.save into a full file system says nothing of space (seen with 2.11): only that the place
-# it writes at is not the place it should be at.
-_FULL = re.compile(r"No space left on device|Disk quota exceeded|unexpected pos \d+ vs \d+")
+_BANNER = re.compile(r"={25} Step ([0-9]{1,9})/([0-9]{1,9}) ={25}$")
+_SAVING = re.compile(r"Saving checkpoint for step ([0-9]{1,9})\.\.\.$")
+_NUMBER = re.compile(
+    r"  • (Avg Reward|Avg Total Reward|Avg Filtered Reward|Loss|Total step time|checkpointing)"
+    r": (-?[0-9][0-9.]{0,30}(?:e[+-]?[0-9]{1,3})?)(?![0-9.])"
+)
+TAIL = 200  # lines kept of what came since the last sign of progress
+LINE = 2000  # characters of a line that can matter
+BANNER_PAUSE = 10.0  # seconds: a banner that comes again sooner is a loop that waits
 
 
 class TrainingLog:
     """NeMo-RL's lines (v0.4.0 to v0.7.0) turned into numbers.
 
-    The banner counts within an epoch, so steps are counted from the step resumed from and set
-    right by each save, which names the total step.
+    A step is its results line: with dynamic sampling the banner comes once for each extra batch,
+    and with asynchronous sampling every half second while the buffer is empty. Steps are counted
+    from the step resumed from and set right by each save, which names the total step. ``Avg
+    Reward`` is with dynamic sampling called ``Avg Total Reward`` (of all samples; the filtered one
+    is of those trained on). sft, dpo, rm and distillation print a loss and no reward.
+
+    No line may raise: whoever reads the output would stop, and the training with it.
     """
 
-    def __init__(self, base: int) -> None:
-        self._base, self._banners = base, 0
+    def __init__(self, base: int, lustre: str = "/lustre") -> None:
+        self._base, self._results = base, 0
+        self._lustre = lustre
+        self._banner: tuple[str, float] | None = None  # the last one, and when (monotonic)
+        self._tail: deque[str] = deque(maxlen=TAIL)
+        self._open = False  # the numbers of the last step are still being printed
         self.step = base  # completed
         self.phase = "starting"
-        self.reward: float | None = None
+        self.reward: float | None = None  # of `step`
+        self.loss: float | None = None
         self.step_seconds: float | None = None
         self.save_seconds: float | None = None
         self.saves: dict[int, float] = {}  # step -> when its save began (monotonic)
         self.saved_by: dict[int, float] = {}  # step -> its results; the commit lies before them
         self.moves = 0  # grows with every sign of progress
         self.steps: list[Event] = []  # since last taken
-        self.hint: str | None = None  # failure class a line gave away
 
     def feed(self, line: str, now: float) -> bool:
         """Take one line; True when something is worth looking at now."""
-        match = re.match(r"={25} Step (\d+)/(\d+) ={25}$", line)
+        line = line[:LINE]
+        match = _BANNER.match(line)
         if match:
-            self._banners += 1
-            self.phase = "step"
-            self.moves += 1
+            self._open, self.phase = False, "step"
+            last, self._banner = self._banner, (match.group(1), now)
+            if last is None or last[0] != match.group(1):
+                self._moved()
+            elif now - last[1] >= BANNER_PAUSE:
+                self.moves += 1  # another batch for the same step
             return True
-        match = re.match(r"Saving checkpoint for step (\d+)\.\.\.$", line)
+        match = _SAVING.match(line)
         if match:
-            self._base = int(match.group(1)) - self._banners
-            self.saves[int(match.group(1))], self.phase = now, "saving"
-            self.moves += 1
+            step = int(match.group(1))
+            self._base = step - self._results - 1
+            self.saves[step], self.phase = now, "saving"
+            self._moved()
             return True
         if line.startswith("📊 Training Results:"):
-            self.phase, self.step = "step", self._base + self._banners
+            self._results += 1
+            self.phase, self.step = "step", self._base + self._results
             if self.step in self.saves:
                 self.saved_by[self.step] = now
+            self.reward = self.loss = None
+            self._open = True
             self.steps.append({"step": self.step, "reward": None, "seconds": None})
             del self.steps[:-100]
-            self.moves += 1
+            self._moved()
             return True
-        match = re.match(r"  • (Avg Reward|Total step time|checkpointing): (-?[\d.]+)", line)
+        match = _NUMBER.match(line)
         if match:
-            self._number(match.group(1), float(match.group(2)))
-        elif _FULL.search(line):
-            self.hint = "LUSTRE_FULL"
-        elif "CUDA out of memory" in line or "OutOfMemoryError" in line:
-            self.hint = "USER_OOM"
+            self._number(match.group(1), match.group(2))
+        elif line.strip():
+            self._tail.append(line)
         return False
 
-    def _number(self, name: str, value: float) -> None:
+    def _moved(self) -> None:
+        self.moves += 1
+        self._tail.clear()  # it survived that
+
+    def _number(self, name: str, text: str) -> None:
+        try:
+            value = float(text)
+        except ValueError:
+            return  # "1.2.3"
+        if not math.isfinite(value):
+            return
         if name == "checkpointing":
             self.save_seconds = value
-        elif name == "Avg Reward":
+        elif name in ("Avg Reward", "Avg Total Reward"):
             self.reward = value
-        else:
-            self.step_seconds = value
-        key = {"Avg Reward": "reward", "Total step time": "seconds"}.get(name)
-        if key and self.steps:
+            self._note("reward", value)
+        elif name == "Loss":
+            self.loss = value
+        elif name == "Total step time":
+            self.step_seconds, self._open = value, False
+            self._note("seconds", value)
+
+    def _note(self, key: str, value: float) -> None:
+        if self.steps:
             self.steps[-1][key] = value
 
-    def take_steps(self) -> list[Event]:
-        """Return the steps that were read since the last call."""
-        taken, self.steps = self.steps, []
+    def take_steps(self, last: bool = False) -> list[Event]:
+        """Return the steps since last taken; one whose numbers are still coming stays, unless
+        nothing comes any more (``last``).
+        """
+        kept = self.steps[-1:] if self._open and not last else []
+        taken = self.steps[: len(self.steps) - len(kept)]
+        self.steps = kept
         return taken
+
+    def why(self) -> LastError:
+        """Return what the training's last words say of its end."""
+        return last_error(
+            list(self._tail),
+            self._lustre,
+            began=self._results > 0,
+            saving=self.phase == "saving",
+        )
+
+    @property
+    def hint(self) -> str | None:
+        """The failure class that the training's own last error gives away."""
+        return self.why().failure

@@ -273,6 +273,8 @@ class _Said:
             self._step = (run.progress.attempt, run.progress.step)
             reward = run.progress.reward
             shown = "" if reward is None else f"  reward {reward:.3f}"
+            if reward is None and run.progress.loss is not None:  # sft, dpo: no reward
+                shown = f"  loss {run.progress.loss:.4f}"
             yield run.progress.at, f"step {run.progress.step}/{run.plan.max_num_steps}{shown}"
         for save in run.saves:
             if save.step not in self._saves:
