@@ -67,7 +67,7 @@ class TestErrors:
             (["plan", "-"], "", "is empty; write {}"),
             (["plan", "-"], "{", "message"),
             (["plan", "-"], '{"nodes": "eight"}', 'nodes: "eight"'),
-            (["plan", "-"], '{"node": 8}', "node: 8: is not a known field"),
+            (["plan", "-"], '{"node": 8}', 'node: "(not shown)": is not a known field'),
             (["plan", "-"], '{"limits": {"hours": 900}}', "limits.hours: 900"),
             (["plan", "-"], '{"overrides": {"grpo.x": "$(id)"}}', "overrides.grpo.x"),
             (

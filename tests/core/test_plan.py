@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,6 +18,9 @@ def refused(**request: Any) -> BadRequest:
     with pytest.raises(BadRequest) as bad:
         plan(**request)
     return bad.value
+
+
+REQUESTS = Path(__file__).parents[1] / "field" / "request"
 
 
 class TestDefaults:
@@ -163,6 +168,17 @@ class TestBatch:
         prompts = int(found["grpo.num_prompts_per_step"])
         generations = int(found["grpo.num_generations_per_prompt"])
         assert int(found["policy.train_global_batch_size"]) == prompts * generations
+
+    @pytest.mark.parametrize("path", sorted(REQUESTS.glob("*.json")), ids=lambda path: path.stem)
+    def test_batches_of_public_reports(self, path: Path) -> None:
+        """r01 and r03 train in batches of less than a step; r04 and r05 NeMo-RL refuses."""
+        body = json.loads(path.read_text())
+        if path.stem[:3] in ("r01", "r03"):
+            assert plan(**body).overrides == body["overrides"]
+            return
+        bad = refused(**body)
+        assert bad.field == "overrides.policy.train_global_batch_size"
+        assert ("force_on_policy_ratio" in bad.reason) is (path.stem[:3] == "r04")
 
     @pytest.mark.parametrize(
         ("overrides", "field"),

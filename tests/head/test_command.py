@@ -10,6 +10,9 @@ import sys
 
 import pytest
 from lustrum.core.images import NEMO, Scalar, resolve
+from lustrum.core.plan import make_plan
+from lustrum.core.request import StartRequest
+from lustrum.core.supervisor_jobs import training_command
 from lustrum.core.training_command import (
     TrainingCommand,
     entrypoint,
@@ -147,3 +150,32 @@ class TestSpec:
         ).stdout
         spec = json.loads(eval(shown)[3])
         assert spec["command"] == nasty
+
+
+class TestWhatSetupAsserts:
+    """Rules of NeMo-RL's setup that are met only when all GPUs are up."""
+
+    @pytest.mark.parametrize("tag", ["v0.6.0", "v0.7.0"])
+    def test_a_validation_set_is_named_where_the_data_brings_none(self, tag: str) -> None:
+        wanted = "+data.validation={dataset_name:AIME2024,repeat:16}"
+        assert wanted in training_argv(recipe(tag))
+        assert wanted not in training_argv(recipe(tag, overrides={"grpo.val_period": 0}))
+        own = {"data.validation.dataset_name": "AIME2025"}
+        assert wanted not in training_argv(recipe(tag, overrides=own))
+
+    @pytest.mark.parametrize("tag", ["v0.4.0", "v0.5.0"])
+    def test_no_validation_set_where_the_data_brings_its_own(self, tag: str) -> None:
+        assert not [one for one in training_argv(recipe(tag)) if "data.validation" in one]
+
+    @pytest.mark.parametrize("tag", ["v0.4.0", "v0.5.0", "v0.6.0", "v0.7.0"])
+    def test_another_runs_optimizer_state_may_be_overridden(self, tag: str) -> None:
+        wanted = "+policy.megatron_cfg.scheduler.override_opt_param_scheduler=true"
+        assert wanted in training_argv(recipe(tag, resumes=True))
+        assert wanted not in training_argv(recipe(tag))
+
+    def test_resume_from_reaches_the_command(self) -> None:
+        request = StartRequest.model_validate(
+            {"checkpoints": {"resume_from": "gs://bucket/runs/rl-4f0c2a9d31/"}}
+        )
+        assert training_command(make_plan(request, RUN, "exports"), False).resumes
+        assert not training_command(make_plan(StartRequest(), RUN, "exports"), False).resumes

@@ -23,6 +23,8 @@ _MOVED = {
     "data.prompt_file": "moved in v0.6.0: use data.default.prompt_file",
     "data.system_prompt_file": "moved in v0.6.0: use data.default.system_prompt_file",
 }
+# From v0.6.0 DeepScaler is a training split alone: what v0.4.0 validated with is named beside it.
+_AIME = "{dataset_name:AIME2024,repeat:16}"
 _NOT_YET = {"data.train.": "new in v0.6.0: use data.dataset_name"}
 
 
@@ -41,6 +43,8 @@ class Image:
         refused: override keys (or prefixes, ending in a dot) it has not, each with what to do.
         dataset_key: where the name of the training data goes, None when there is no choice.
         takes_converter: policy.megatron_cfg.converter_type exists.
+        validation: what `data.validation` is set to, None when the training data brings its own
+            validation split.
     """
 
     name: str
@@ -53,6 +57,12 @@ class Image:
     refused: Mapping[str, str] = field(default_factory=dict)
     dataset_key: str | None = "data.dataset_name"
     takes_converter: bool = True
+    validation: str | None = None
+
+    @property
+    def is_megatron(self) -> bool:
+        """Say whether its recipe trains with Megatron."""
+        return self.config is not None and "megatron" in self.config
 
 
 TABLE: Mapping[str, Image] = {
@@ -66,6 +76,7 @@ TABLE: Mapping[str, Image] = {
             "examples/run_grpo.py",
             refused=_MOVED,
             dataset_key="data.train.dataset_name",
+            validation=_AIME,
         ),
         Image(
             f"{NEMO}:v0.7.0",
@@ -78,6 +89,7 @@ TABLE: Mapping[str, Image] = {
             },
             dataset_key="data.train.dataset_name",
             takes_converter=False,
+            validation=_AIME,
         ),
         Image(
             "local/grpo-numpy:1",

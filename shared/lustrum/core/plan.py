@@ -281,8 +281,9 @@ def _whole(value: Scalar) -> int:
 
 
 def _check_batch(overrides: dict[str, Scalar]) -> None:
-    """NeMo-RL needs train_global_batch_size == prompts x generations; else it dies after the
-    model is loaded.
+    """Refuse what NeMo-RL refuses only after the model is loaded: prompts x generations must be a
+    multiple of train_global_batch_size, and equal to it with loss_fn.force_on_policy_ratio.
+    Source: GRPO's setup at v0.4.0 to v0.7.0.
     """
     keys = (
         "grpo.num_prompts_per_step",
@@ -294,11 +295,18 @@ def _check_batch(overrides: dict[str, Scalar]) -> None:
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise BadRequest(f"overrides.{key}", value, "must be a whole number, 1 or more")
     prompts, generations, batch = (int(str(value)) for value in values)
-    if keys[2] in overrides and batch != prompts * generations:
+    if keys[2] not in overrides:
+        return  # it follows from the other two
+    samples = prompts * generations
+    if overrides.get("loss_fn.force_on_policy_ratio") is True and batch != samples:
         raise BadRequest(
             f"overrides.{keys[2]}",
             batch,
-            f"must be prompts x generations = {prompts * generations}",
+            f"must be prompts x generations = {samples} with loss_fn.force_on_policy_ratio",
+        )
+    if samples % batch:
+        raise BadRequest(
+            f"overrides.{keys[2]}", batch, f"must divide prompts x generations = {samples}"
         )
 
 

@@ -46,6 +46,7 @@ def training_command(plan: RunPlan, wandb: bool) -> TrainingCommand:
         overrides=plan.overrides,
         wandb=wandb,
         name=f"{plan.name}-{plan.run_id}",
+        resumes=plan.resume_from is not None,
     )
 
 

@@ -37,6 +37,7 @@ class TrainingCommand:
         overrides: what the request adds or changes, dotted key -> scalar.
         wandb: metrics go to Weights & Biases (a key is mounted in the pods).
         name: how the run is called there.
+        resumes: it begins with a checkpoint of another run, whose goal or batch may differ.
     """
 
     image: Image
@@ -51,6 +52,7 @@ class TrainingCommand:
     overrides: Mapping[str, Scalar] = field(default_factory=dict)
     wandb: bool = False
     name: str = ""
+    resumes: bool = False
 
 
 def training_settings(command: TrainingCommand) -> dict[str, Scalar]:
@@ -106,7 +108,24 @@ def training_argv(command: TrainingCommand) -> list[str]:
         image.script,
         *config,
         *(f"{key}={hydra(value)}" for key, value in settings.items()),
+        *_additions(command, settings),
     ]
+
+
+def _additions(command: TrainingCommand, settings: Mapping[str, Scalar]) -> list[str]:
+    """Return what the recipe lacks and setup would end without, each as a Hydra ``+key=value``.
+
+    From v0.6.0 on, setup asserts a validation set while grpo.val_period is not 0. Megatron refuses
+    the optimizer's state of a run with another goal or batch unless it may override it. Both were
+    seen with NeMo-RL's own loader and megatron-core's scheduler; both end on all GPUs.
+    """
+    image, added = command.image, []
+    own_set = any(key.startswith("data.validation") for key in settings)
+    if image.validation and not own_set and settings.get("grpo.val_period") != 0:
+        added.append(f"+data.validation={image.validation}")
+    if command.resumes and image.is_megatron:
+        added.append("+policy.megatron_cfg.scheduler.override_opt_param_scheduler=true")
+    return added
 
 
 def hydra(value: Scalar) -> str:
