@@ -153,6 +153,7 @@ class Cluster:
             "--block",
             "--node-ip-address=127.0.0.1",
             "--object-store-memory=100000000",
+            f"--dashboard-agent-listen-port={free_port()}",  # 52365 is another Ray's here
             *arguments,
         ]
         with (self.folder / "nodes.log").open("ab") as log:
