@@ -146,9 +146,7 @@ def _write_report(services: Services, run: Run) -> str | None:
         )
         try:
             page = render(run, services.ledger.events(run.run_id))
-        except (
-            Exception
-        ) as error:  # a figure that cannot be drawn costs the drawing, not the report
+        except Exception as error:  # what cannot be drawn costs the drawing, not the report
             problem = shorten(f"{type(error).__name__}: {error}")
             page = _plain_page(run, problem)
         services.storage.write(uri, page.encode(errors="replace"), "text/html; charset=utf-8")

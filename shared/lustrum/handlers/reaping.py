@@ -199,9 +199,10 @@ def _reap_unrecorded(
     except NotFound:
         return _end_by_labels(services, run_id, sighting, now, "is in no record")
     except UnreadableRecord as error:
-        if not _has_workflow(services, run_id):  # nothing else can bring it to its end
-            sighting.expires = min(sighting.expires or now, now)
-            store_expiry(services, run_id, sighting.expires)
+        is_due = sighting.expires is not None and sighting.expires <= now
+        if not is_due and not _has_workflow(services, run_id):  # nothing else can end it
+            sighting.expires = now
+            store_expiry(services, run_id, now)
         return _end_by_labels(services, run_id, sighting, now, str(error))
     except Exception as error:
         if sighting.expires is None or now < sighting.expires:

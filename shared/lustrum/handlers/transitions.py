@@ -280,7 +280,12 @@ def _claim_teardown(services: Services, call: Mapping[str, Any]) -> Answer:
     now, execution, final = services.now(), str(call["execution"]), bool(call.get("final", True))
     before = services.ledger.load(str(call["run_id"])).teardown
     dead = set()
-    if before is not None and not services.workflows.is_live(before.execution):
+    if (
+        before is not None
+        and before.execution != execution
+        and before.lease_until > now
+        and not services.workflows.is_live(before.execution)
+    ):
         dead.add(before.execution)
 
     def edit(run: Run) -> Answer:
