@@ -14,6 +14,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -222,7 +223,8 @@ class Life:
         """Deliver one message of lustrum-requests."""
         self._catch_up()
         data = request if isinstance(request, bytes) else json.dumps(request)
-        return request_steps.handle_push(self.services, push(data, message_id, attributes))
+        when = datetime.fromtimestamp(self.services.now(), UTC).isoformat()
+        return request_steps.handle_push(self.services, push(data, message_id, attributes, when))
 
     async def start(self, request: Mapping[str, Any] | None = None, message_id: str = "1") -> str:
         """Publish a request and return the run's id."""

@@ -97,6 +97,7 @@ def push(
     message_id: str = "1",
     attributes: Mapping[str, str] | None = None,
     published: str = "2026-01-01T00:00:00.000Z",
+    subscription: str = "projects/p/subscriptions/s",
 ) -> bytes:
     """Return the body of a Pub/Sub push."""
     import base64
@@ -110,4 +111,4 @@ def push(
         message["data"] = base64.b64encode(data).decode()
     if attributes:
         message["attributes"] = dict(attributes)
-    return json.dumps({"message": message, "subscription": "projects/p/subscriptions/s"}).encode()
+    return json.dumps({"message": message, "subscription": subscription}).encode()

@@ -108,7 +108,13 @@ class TestGood:
                 "required": True,
                 "resume_from": "rl-0123456789",
             },
-            "limits": {"hours": 6, "cost_usd": 2500, "attempts": 5, "capacity_wait_minutes": 60},
+            "limits": {
+                "hours": 6,
+                "cost_usd": 2500,
+                "attempts": 5,
+                "capacity_wait_minutes": 60,
+                "start_within_hours": 6,
+            },
             "overlap": "allow",
         }
         request = parse_request(json.dumps(body).encode())

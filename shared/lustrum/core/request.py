@@ -26,6 +26,7 @@ from pydantic import (
 from lustrum.core.plain_text import NOT_SHOWN, looks_secret
 
 MAX_HOURS = 168.0  # of a run, extensions included
+MAX_AGE_HOURS = 744.0  # of a start: Pub/Sub keeps a message at most 31 days
 MAX_BYTES = 64 * 1024  # of one request, unpacked
 Scalar = bool | int | float | str | None
 
@@ -107,12 +108,16 @@ class CheckpointRequest(_Strict):
 
 
 class LimitsRequest(_Strict):
-    """What a run may use: hours, US dollars, attempts, minutes of waiting for accelerators."""
+    """What a run may use: hours, US dollars, attempts, minutes of waiting for accelerators.
+
+    ``start_within_hours``: how old the request may be when it arrives.
+    """
 
     hours: float = Field(6, gt=0, le=MAX_HOURS)
     cost_usd: float = Field(2500, gt=0, le=1_000_000)
     attempts: int = Field(5, ge=1, le=100)
     capacity_wait_minutes: float = Field(60, gt=0, le=1440)
+    start_within_hours: float = Field(6, gt=0, le=MAX_AGE_HOURS)
 
 
 class StartRequest(_Strict):

@@ -72,6 +72,7 @@ def start(services: Services, request: StartRequest, message: Message) -> Answer
     try:
         known, status = services.ledger.load(run_id), "duplicate"
     except NotFound:
+        _check_age(services, request, message)
         known = _new_run(services, request, message, run_id, key)
         status = "started" if services.ledger.create(known) else "duplicate"
         known = services.ledger.load(run_id)
@@ -234,6 +235,24 @@ def _new_run(
             run.state, run.closed_at = State.REJECTED, now
             run.reason = f"{alive[0].run_id} of this schedule is still {alive[0].state}"
     return run
+
+
+def _check_age(services: Services, request: StartRequest, message: Message) -> None:
+    """Refuse a start that waited too long: who asked has gone, or has asked again since.
+
+    Cancels and extensions are never too old, and a run that is known is never refused.
+    """
+    limit = request.limits.start_within_hours
+    if message.published is None:
+        return
+    age = (services.now() - message.published.timestamp()) / 3600
+    if age > limit:
+        raise BadRequest(
+            "limits.start_within_hours",
+            limit,
+            f"the request was published at {message.published:%Y-%m-%dT%H:%M:%SZ} and arrived "
+            f"{age:.1f} h later; nothing was started: send it again, or accept older ones",
+        )
 
 
 def _check_resume(services: Services, plan: RunPlan) -> None:
