@@ -1,5 +1,6 @@
 """A local engine for Google Cloud Workflows; see the README."""
 
+from workflows_engine.deployment import Deployment
 from workflows_engine.engine import Engine
 from workflows_engine.errors import (
     ApiError,
@@ -9,7 +10,7 @@ from workflows_engine.errors import (
     HttpConnectionFailed,
     WorkflowError,
 )
-from workflows_engine.execution import Deployment, Execution
+from workflows_engine.execution import Execution
 from workflows_engine.workflow import Workflow
 
 __all__ = [

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workflows_engine.errors import error, type_error, value_error
+from workflows_engine.ports import RunningExecution
 from workflows_engine.values import imported, measure
-
-if TYPE_CHECKING:
-    from workflows_engine.execution import Execution
 
 _TIMED_OUT = object()
 
@@ -37,7 +35,7 @@ class Callbacks:
 
     __slots__ = ("_by_id", "_execution")
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: RunningExecution) -> None:
         self._execution = execution
         self._by_id: dict[str, Callback] = {}
 

@@ -24,6 +24,7 @@ from workflows_engine.errors import (
 )
 from workflows_engine.registry import need
 from workflows_engine.scope import Scope
+from workflows_engine.stdlib import time_parse
 from workflows_engine.values import imported, measure, type_name
 
 Args = dict[str, Any]
@@ -187,8 +188,6 @@ async def _sleep(scope: Scope, args: Args) -> None:
 async def _sleep_until(scope: Scope, args: Args) -> None:
     until = _given("sys.sleep_until", args)["time"]
     if isinstance(until, str):
-        from workflows_engine.stdlib import time_parse
-
         until = time_parse(until)
     need("sys.sleep_until", "time", until, int, float)
     now = scope.frame.execution.engine.now()

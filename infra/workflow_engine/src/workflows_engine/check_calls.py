@@ -9,8 +9,8 @@ from typing import Any
 
 from workflows_engine import limits
 from workflows_engine.builtins import BLOCKING, CONSTANTS, FUNCTIONS, REQUIRED
+from workflows_engine.connector_params import read_params
 from workflows_engine.connector_table import POSITIONAL
-from workflows_engine.connectors import read_params
 from workflows_engine.errors import WorkflowError
 from workflows_engine.expressions import Call as CallNode
 from workflows_engine.expressions import Name, dotted_name

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from workflows_engine import control
+from workflows_engine import control, retries, routines
 from workflows_engine.blocks import BREAK, CONTINUE, END, Block, Jump, Op, Returned, Signal
 from workflows_engine.builtins import BLOCKING, FUNCTIONS, REQUIRED
 from workflows_engine.calls import BODIES, connector
@@ -34,18 +34,10 @@ from workflows_engine.model import (
     Try,
     Value,
 )
+from workflows_engine.routines import CompiledRoutine
 from workflows_engine.scope import Scope
 from workflows_engine.values import type_name
 from workflows_engine.variables import assigned
-
-
-@dataclass
-class CompiledRoutine:
-    """A routine ready to run; ``params`` with the closure of their default, or None."""
-
-    name: str
-    params: list[tuple[str, Compiled | None]]
-    block: Block = field(default_factory=Block)
 
 
 @dataclass
@@ -87,7 +79,7 @@ class _RoutineCompiler:
         if len(values) > len(routine.params):
             raise type_error(f"{name} takes {len(routine.params)} arguments, got {len(values)}")
         names = [param for param, _ in routine.params]
-        return await control.call(scope, routine, dict(zip(names, values, strict=False)))
+        return await routines.call(scope, routine, dict(zip(names, values, strict=False)))
 
     # Blocks
 
@@ -216,7 +208,7 @@ class _RoutineCompiler:
 
             async def call(scope: Scope) -> Any:
                 values = args.run(scope)
-                return await control.call(scope, routine, await values if args.waits else values)
+                return await routines.call(scope, routine, await values if args.waits else values)
 
             return self._store(Compiled(call, waits=True), body.result)
         if function in FUNCTIONS:
@@ -339,7 +331,7 @@ class _RoutineCompiler:
                 if value is not None
             ]
             policy = self._map(pairs)
-        return control.attempt(block, policy, self._routines, body.name, handler), True
+        return retries.attempt(block, policy, self._routines, body.name, handler), True
 
     # Values
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from workflows_engine.connector_call import ConnectorCall, Operation
 from workflows_engine.errors import type_error
+from workflows_engine.resources import execution_resource
 from workflows_engine.values import from_json, to_json, type_name
-
-if TYPE_CHECKING:
-    from workflows_engine.connectors import ConnectorCall
 
 _PREFIX = "googleapis.workflowexecutions.v1.projects.locations.workflows.executions."
 _METHODS = ("run", "create", "get", "list", "cancel")
@@ -27,7 +26,6 @@ async def run(call: ConnectorCall) -> Any:
     method = call.name.removeprefix(_PREFIX)
     if method == "run":
         return await _run(call)
-    from workflows_engine.resources import execution_resource
 
     engine = call.engine
     if method == "create":
@@ -58,7 +56,6 @@ async def create(call: ConnectorCall, parent: str, body: Any) -> dict[str, Any]:
     if "workflowexecutions" in call.engine.endpoints:
         answer = await call.api("POST", "workflowexecutions", f"/v1/{parent}/executions", {}, body)
         return dict(answer)
-    from workflows_engine.resources import execution_resource
 
     # A child started by a connector is not queued over quota, unless it asks for it.
     child = call.engine.create(
@@ -73,9 +70,6 @@ async def create(call: ConnectorCall, parent: str, body: Any) -> dict[str, Any]:
 
 async def _run(call: ConnectorCall) -> Any:
     """Start a child execution, wait for its end by the polling policy, give its result."""
-    from workflows_engine.connectors import Operation
-    from workflows_engine.resources import execution_resource
-
     engine = call.engine
     project = call.args.get("project_id") or engine.project
     location = call.args.get("location") or engine.location

@@ -6,12 +6,10 @@ DNS endpoint is asked for: Workflows does not reach control planes by IP address
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from workflows_engine.connector_call import ConnectorCall
 from workflows_engine.errors import error, type_error, value_error
-
-if TYPE_CHECKING:
-    from workflows_engine.connectors import ConnectorCall
 
 
 async def run(call: ConnectorCall) -> Any:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import base64
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from workflows_engine.connector_call import ConnectorCall
 from workflows_engine.errors import error, type_error
-
-if TYPE_CHECKING:
-    from workflows_engine.connectors import ConnectorCall
 
 
 def _text(call: ConnectorCall, name: str, default: Any = None) -> str:

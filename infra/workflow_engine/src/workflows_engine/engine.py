@@ -13,14 +13,17 @@ import random
 import sys
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from fnmatch import fnmatchcase
-from typing import Any, Protocol
+from typing import Any
 
 from workflows_engine import connectors as builtin_connectors
 from workflows_engine import filters, limits
+from workflows_engine.connector_call import ConnectorCall
+from workflows_engine.deployment import Deployment, check_argument, check_env, check_labels
 from workflows_engine.errors import ApiError, error
-from workflows_engine.execution import Deployment, Execution
+from workflows_engine.execution import Execution
+from workflows_engine.ports import ConnectorHandler, HttpAnswer, HttpCall, HttpHandler, TokenSource
 from workflows_engine.scope import Scope
 from workflows_engine.values import imported, printable, to_json
 from workflows_engine.virtual import VirtualLoop
@@ -32,29 +35,6 @@ _LOG = logging.getLogger("workflows")
 sys.setrecursionlimit(max(sys.getrecursionlimit(), 4000))
 
 
-class HttpHandler(Protocol):
-    """Answers the HTTP calls of workflows: (status, headers, decoded body).
-
-    ``body`` is the workflow's value (or str or bytes). Raise HttpConnectionFailed when the
-    request did not arrive, HttpConnectionBroken when that is unknown, TimeoutError when late.
-    """
-
-    async def __call__(
-        self,
-        method: str,
-        url: str,
-        headers: dict[str, Any],
-        query: dict[str, Any],
-        body: Any,
-        auth: dict[str, Any] | None,
-        timeout: float,
-        /,
-    ) -> tuple[int, Mapping[str, str], Any]: ...
-
-
-# async (connector name, arguments, connector_params) -> result
-ConnectorHandler = Callable[[str, dict[str, Any], dict[str, Any]], Awaitable[Any]]
-TokenSource = Callable[[dict[str, Any], str], "str | Awaitable[str]"]
 LogSink = Callable[[Execution, str, Any], None]
 
 
@@ -136,8 +116,8 @@ class Engine:
     ) -> Deployment:
         """Create or update a workflow; running executions keep the revision they began with."""
         variables = {**self._env, **(env or {})}
-        _check_env(variables)
-        _check_labels(dict(labels or {}))
+        check_env(variables)
+        check_labels(dict(labels or {}))
         revisions = self._deployments.setdefault(name, [])
         suffix = f"{self._random.getrandbits(12):03x}"
         now = self.now()
@@ -203,9 +183,9 @@ class Engine:
         if text is None and argument is not None:
             text = to_json(imported(argument))
         if text is not None:
-            _check_argument(text)
+            check_argument(text)
         merged = {**deployment.labels, **(labels or {})}
-        _check_labels(merged)
+        check_labels(merged)
         self._created += 1
         execution = Execution(
             self,
@@ -281,6 +261,7 @@ class Engine:
     # What executions use
 
     async def sleep(self, seconds: float) -> None:
+        """Let seconds of the loop's time pass."""
         await asyncio.sleep(seconds)
 
     def timestamp(self, moment: float | None = None) -> str:
@@ -289,19 +270,11 @@ class Engine:
         utc = datetime.datetime.fromtimestamp(when, datetime.UTC)
         return utc.isoformat().replace("+00:00", "Z")
 
-    async def http(
-        self,
-        method: str,
-        url: str,
-        headers: dict[str, Any],
-        query: dict[str, Any],
-        body: Any,
-        auth: dict[str, Any] | None,
-        timeout: float,
-    ) -> tuple[int, Mapping[str, str], Any]:
+    async def http(self, *call: *HttpCall) -> HttpAnswer:
+        """One HTTP exchange of a step. Raises RuntimeError when no handler was given."""
         if self._http is None:
             raise RuntimeError("no HTTP handler: give Engine(http=...)")
-        return await self._http(method, url, headers, query, body, auth, timeout)
+        return await self._http(*call)
 
     async def connect(self, scope: Scope, name: str, args: dict[str, Any]) -> Any:
         """Run a connector: an injected handler, else a built-in one."""
@@ -309,9 +282,9 @@ class Engine:
         if handler is None:
             patterns = (p for p in self._connectors if "*" in p and fnmatchcase(name, p))
             handler = next((self._connectors[p] for p in patterns), None)
-        call = builtin_connectors.ConnectorCall(scope, name, args)
+        call = ConnectorCall(scope, name, args)
         if handler is None:
-            return await call.run()
+            return await builtin_connectors.run(call)
         params = call.params
         plain = {key: value for key, value in args.items() if key != "connector_params"}
         try:
@@ -357,43 +330,3 @@ def _clock() -> Callable[[], float]:
 
 def _short(name: str) -> str:
     return name.rsplit("/", 1)[-1]
-
-
-def _check_argument(text: str) -> None:
-    size = len(text.encode("utf-8", "replace"))
-    if size > limits.ARGUMENT_BYTES:
-        raise ApiError(
-            400,
-            "INVALID_ARGUMENT",
-            f"argument has {size} bytes, {limits.ARGUMENT_BYTES} are allowed",
-        )
-    try:
-        builtin_connectors.from_json(text)
-    except Exception:
-        raise ApiError(400, "INVALID_ARGUMENT", "argument is not valid JSON") from None
-
-
-def _check_env(variables: Mapping[str, str]) -> None:
-    if len(variables) > limits.ENV_VARS:
-        raise ApiError(400, "INVALID_ARGUMENT", f"over {limits.ENV_VARS} environment variables")
-    for key, value in variables.items():
-        if key.startswith(("GOOGLE", "WORKFLOWS")):
-            raise ApiError(
-                400, "INVALID_ARGUMENT", f"environment variable {key} begins with a reserved word"
-            )
-        if len(value.encode()) > limits.ENV_VAR_BYTES:
-            raise ApiError(400, "INVALID_ARGUMENT", f"environment variable {key} is over 4 KiB")
-
-
-def _check_labels(labels: Mapping[str, str]) -> None:
-    if len(labels) > limits.LABELS:
-        raise ApiError(400, "INVALID_ARGUMENT", f"over {limits.LABELS} labels")
-    for key, value in labels.items():
-        for text in (key, value):
-            if len(text) > limits.LABEL_CHARACTERS or text.lower() != text:
-                raise ApiError(
-                    400,
-                    "INVALID_ARGUMENT",
-                    f"label {key!r}={value!r}: at most {limits.LABEL_CHARACTERS} characters, "
-                    "lower case",
-                )

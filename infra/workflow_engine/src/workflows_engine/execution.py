@@ -5,38 +5,17 @@ from __future__ import annotations
 import asyncio
 import random
 import uuid
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workflows_engine import control, limits
 from workflows_engine.blocks import Returned, run_block
 from workflows_engine.callbacks import Callbacks
+from workflows_engine.deployment import Deployment
 from workflows_engine.errors import FatalError, WorkflowError, error, resource_limit
 from workflows_engine.history import History
+from workflows_engine.ports import EngineServices
 from workflows_engine.scope import Frame, Scope
 from workflows_engine.values import from_json, printable, to_json
-
-if TYPE_CHECKING:
-    from workflows_engine.compiler import CompiledRoutine
-    from workflows_engine.engine import Engine
-
-
-@dataclass
-class Deployment:
-    """One revision of a deployed workflow."""
-
-    id: str
-    name: str
-    revision_id: str
-    text: str
-    routines: dict[str, CompiledRoutine]
-    env: dict[str, str]
-    labels: dict[str, str]
-    description: str
-    created: float
-    updated: float
-    extra: dict[str, Any] = field(default_factory=dict)
-
 
 ENDED = ("SUCCEEDED", "FAILED", "CANCELLED")
 
@@ -46,7 +25,7 @@ class Execution:
 
     def __init__(
         self,
-        engine: Engine,
+        engine: EngineServices,
         deployment: Deployment,
         id_: str,
         argument: str | None,

@@ -6,12 +6,13 @@ import datetime
 import operator
 import re
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeVar
 
 from workflows_engine.errors import ApiError
-from workflows_engine.execution import Execution
+from workflows_engine.ports import RunningExecution
 
-Predicate = Callable[[Execution], bool]
+E = TypeVar("E", bound=RunningExecution)
+Predicate = Callable[[RunningExecution], bool]
 
 _TOKEN = re.compile(
     r"""\s*(?:(?P<op><=|>=|!=|=|<|>|:)|(?P<bracket>[()])|"(?P<quoted>(?:\\.|[^"\\])*)"|
@@ -114,7 +115,7 @@ def _comparison(field: str, op: str, value: str) -> Predicate:
         raise _bad(f"{value!r} is not a value of {field}") from None
     compare = _OPERATORS["=" if op == ":" else op]
 
-    def check(execution: Execution) -> bool:
+    def check(execution: RunningExecution) -> bool:
         actual = read(execution)
         return actual is not None and compare(actual, expected)
 
@@ -130,11 +131,11 @@ def _seconds(text: str) -> float:
     return float(text.removesuffix("s"))
 
 
-def _step(execution: Execution) -> str:
+def _step(execution: RunningExecution) -> str:
     return execution.current_steps[-1]["step"]
 
 
-def duration(execution: Execution) -> float | None:
+def duration(execution: RunningExecution) -> float | None:
     """Seconds an execution ran or has run."""
     if execution.start_time is None:
         return None
@@ -142,7 +143,7 @@ def duration(execution: Execution) -> float | None:
     return (execution.engine.now() if end is None else end) - execution.start_time
 
 
-_FIELDS: dict[str, tuple[Callable[[Execution], Any], Callable[[str], Any]]] = {
+_FIELDS: dict[str, tuple[Callable[[RunningExecution], Any], Callable[[str], Any]]] = {
     "executionid": (lambda e: e.id, str),
     "state": (lambda e: e.state, str),
     "createtime": (lambda e: e.created_time, _time),
@@ -154,7 +155,7 @@ _FIELDS: dict[str, tuple[Callable[[Execution], Any], Callable[[str], Any]]] = {
 }
 
 
-def _field(name: str) -> tuple[Callable[[Execution], Any], Callable[[str], Any]]:
+def _field(name: str) -> tuple[Callable[[RunningExecution], Any], Callable[[str], Any]]:
     found = _FIELDS.get(name.replace("_", "").lower())
     if found is None:
         raise _bad(
@@ -164,13 +165,15 @@ def _field(name: str) -> tuple[Callable[[Execution], Any], Callable[[str], Any]]
     return found
 
 
-def ordered(executions: list[Execution], order_by: str) -> list[Execution]:
+def ordered(executions: list[E], order_by: str) -> list[E]:
     """Sort by ``field [asc|desc], ...``; without an order the given one stays."""
     for part in reversed([p for p in (order_by or "").split(",") if p.strip()]):
         name, *direction = part.split()
         read, _ = _field(name)
 
-        def key(execution: Execution, read: Callable[[Execution], Any] = read) -> Any:
+        def key(
+            execution: RunningExecution, read: Callable[[RunningExecution], Any] = read
+        ) -> Any:
             value = read(execution)
             return (value is not None, value)
 

@@ -18,6 +18,7 @@ from workflows_engine.errors import (
     value_error,
 )
 from workflows_engine.limits import HTTP_RESPONSE_BYTES
+from workflows_engine.ports import HttpAnswer, HttpCall
 from workflows_engine.values import from_json, to_json
 
 
@@ -27,18 +28,9 @@ class HttpClient:
     def __init__(self) -> None:
         self._session: aiohttp.ClientSession | None = None
 
-    async def __call__(
-        self,
-        method: str,
-        url: str,
-        headers: dict[str, Any],
-        query: dict[str, Any],
-        body: Any,
-        auth: dict[str, Any] | None,
-        timeout: float,
-        /,
-    ) -> tuple[int, Mapping[str, str], Any]:
-        """One exchange. The engine enforces the timeout."""
+    async def __call__(self, *call: *HttpCall) -> HttpAnswer:
+        """One exchange, as HttpHandler says; the engine enforces the timeout."""
+        method, url, headers, query, body, _auth, _timeout = call
         if self._session is None:
             # No limit of connections: thousands of executions may call at once.
             self._session = aiohttp.ClientSession(

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 from workflows_engine.callbacks import Callback
-from workflows_engine.execution import Deployment, Execution
+from workflows_engine.deployment import Deployment
 from workflows_engine.filters import duration
 from workflows_engine.history import Entry
+from workflows_engine.ports import RunningExecution
 from workflows_engine.values import printable
 
 
-def execution_resource(execution: Execution, view: str = "FULL") -> dict[str, Any]:
+def execution_resource(execution: RunningExecution, view: str = "FULL") -> dict[str, Any]:
     """An Execution. The BASIC view leaves argument, result and error out."""
     engine = execution.engine
     seconds = duration(execution)
@@ -39,7 +40,7 @@ def execution_resource(execution: Execution, view: str = "FULL") -> dict[str, An
     return resource
 
 
-def entry_resource(execution: Execution, entry: Entry) -> dict[str, Any]:
+def entry_resource(execution: RunningExecution, entry: Entry) -> dict[str, Any]:
     """A StepEntry."""
     resource: dict[str, Any] = {
         "name": f"{execution.name}/stepEntries/{entry.id}",
@@ -56,7 +57,7 @@ def entry_resource(execution: Execution, entry: Entry) -> dict[str, Any]:
     return resource
 
 
-def callback_resource(execution: Execution, callback: Callback) -> dict[str, Any]:
+def callback_resource(execution: RunningExecution, callback: Callback) -> dict[str, Any]:
     """A Callback: what waits for it and what waits in it."""
     return {
         "name": f"{execution.name}/callbacks/{callback.id}",

@@ -6,14 +6,12 @@ of a loop, an except block and a branch of a parallel step open one below the pr
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workflows_engine import limits
 from workflows_engine.errors import error, resource_limit
+from workflows_engine.ports import RunningExecution
 from workflows_engine.values import measure, set_item
-
-if TYPE_CHECKING:
-    from workflows_engine.execution import Execution
 
 
 class Frame:
@@ -22,7 +20,12 @@ class Frame:
     __slots__ = ("depth", "execution", "parallel_depth", "parent", "routine", "step")
 
     def __init__(
-        self, execution: Execution, routine: str, parent: Frame | None, depth: int, parallel: int
+        self,
+        execution: RunningExecution,
+        routine: str,
+        parent: Frame | None,
+        depth: int,
+        parallel: int,
     ) -> None:
         self.execution = execution
         self.routine = routine

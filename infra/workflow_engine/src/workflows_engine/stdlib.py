@@ -13,14 +13,12 @@ import hmac
 import math as _math
 import re
 import zoneinfo
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from workflows_engine.errors import value_error
 from workflows_engine.registry import need, register
+from workflows_engine.scope import Scope
 from workflows_engine.values import checked_int, from_json, to_json
-
-if TYPE_CHECKING:
-    from workflows_engine.scope import Scope
 
 # Expression helpers. `default` and `if` evaluate all their arguments, as every function does.
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from workflows_engine import check
-from workflows_engine.compiler import CompiledRoutine, compile_source
+from workflows_engine.compiler import compile_source
 from workflows_engine.errors import FaultySource
+from workflows_engine.routines import CompiledRoutine
 
 
 class Workflow:
