@@ -303,8 +303,8 @@ def check_live(run: Run, execution: str | None, now: float) -> None:
         raise Refused(Stop.DEADLINE, f"{run.run_id} is past its deadline")
 
 
-def check_owned(run: Run, execution: str) -> None:
-    """Refuse whatever a teardown wants to do when the run is not, or no longer, its own.
+def check_owned(run: Run, execution: str) -> Teardown:
+    """Return the teardown that is this execution's; refuse when the run is not its own.
 
     Raises:
         Refused: over, or torn down by another execution, or by none.
@@ -313,6 +313,7 @@ def check_owned(run: Run, execution: str) -> None:
         raise Refused(Stop.OVER, f"{run.run_id} is {run.state}")
     if run.teardown is None or run.teardown.execution != execution:
         raise Refused(Stop.LOST, f"the teardown of {run.run_id} belongs to another execution")
+    return run.teardown
 
 
 def advance(run: Run, to: State, now: float, note: str = "") -> None:

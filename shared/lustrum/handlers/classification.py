@@ -12,15 +12,22 @@ from lustrum.handlers.build_failures import build_failure
 from lustrum.wiring.services import Services
 
 
-def classify(services: Services, run: Run, call: Mapping[str, Any]) -> tuple[Failure, str]:
-    """Return failure class and sentence of what a workflow reports as failed."""
-    given = named(call.get("failure"))
+def classify(
+    services: Services, run: Run, failure: object, why: str, *, build: bool = False
+) -> tuple[Failure, str]:
+    """Return failure class and sentence of what a workflow reports as failed.
+
+    Args:
+        failure: a class, when the reporter knew it.
+        why: the sentence, or an error's text.
+        build: the deploy build of the present zone attempt failed; its log decides.
+    """
+    given = named(failure)
     if given is not None:
-        return given, str(call.get("why") or given)
-    if call.get("build"):
-        return build_failure(services, run, str(call.get("why") or ""))
-    text = str(call.get("why") or "")
-    return classify_text(text), text or "something failed without an error message"
+        return given, why or given
+    if build:
+        return build_failure(services, run, why)
+    return classify_text(why), why or "something failed without an error message"
 
 
 def text_of(error: Any) -> str:
