@@ -11,7 +11,7 @@ PY := .venv/bin/python
 export PYTHONPATH := $(CURDIR)/shared:$(CURDIR)/infra/workflow_engine/src:$(CURDIR)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup run test check stage simulate bench gpu test-cluster test-replay cov release fmt clean
+.PHONY: help setup run test test-torch check stage simulate bench gpu test-cluster test-replay cov release fmt clean
 
 help: ## list every target with one line
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -31,6 +31,13 @@ run: setup ## local stack up, one request through its whole life, stack down [RE
 
 test: setup ## every test but the slow and the cluster tier
 	$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not cluster"
+
+.venv-torch/.ready: uv.lock | $(filter .uv/bin/uv,$(UV))
+	UV_PROJECT_ENVIRONMENT=.venv-torch $(UV) sync --frozen --quiet --only-group gpu --compile-bytecode
+	@touch $@
+
+test-torch: setup .venv-torch/.ready ## the PyTorch example on the CPU; fetches torch once, 4.5 GB (then `make test` has it too)
+	$(PY) -m pytest tests/head/test_grpo_torch.py
 
 test-replay: setup ## the failures people reported, replayed
 	$(PY) -m pytest tests/replay

@@ -182,7 +182,11 @@ def main(arguments: list[str]) -> int:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = probe.getsockname()[1]
-        torch.multiprocessing.spawn(run_rank, (world, port, config), nprocs=world)
+        # CUDA does not survive a fork; without it a fork spares each rank the import of torch.
+        method = "spawn" if torch.cuda.is_available() else "fork"
+        torch.multiprocessing.start_processes(
+            run_rank, (world, port, config), nprocs=world, start_method=method
+        )
     return 0
 
 

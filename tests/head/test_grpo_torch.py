@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +17,10 @@ from examples.grpo_torch import checkpoint, task
 from examples.grpo_torch.config import read_config
 
 ROOT = Path(__file__).parents[2]
+# The python that has torch: the one that `make test-torch` made, or this one, or none.
+OWN = ROOT / ".venv-torch/bin/python"
+HERE = all(map(importlib.util.find_spec, ("torch", "safetensors")))
+PYTHON = str(OWN) if OWN.exists() else sys.executable if HERE else ""
 SMALL = (
     "policy.hidden_size=16",
     "policy.num_layers=1",
@@ -25,7 +31,7 @@ SMALL = (
     "data.max_operand=5",
     "policy.optimizer.lr=0.01",
     "checkpointing.save_period=4",
-    "local.processes=1",
+    "grpo.max_num_steps=12",
 )
 
 
@@ -85,29 +91,68 @@ class TestLayout:
         assert info["total_steps"] == 3
 
 
-def curve(folder: Path, *more: str) -> list[tuple[float, float]]:
-    """Train; reward and loss of every step so far."""
+def training(folder: Path, *more: str) -> subprocess.Popen[str]:
+    """Start a small training in a process of its own, as on a GPU."""
     command = [
-        sys.executable,
-        "-m",
-        "examples.grpo_torch.train",
-        *SMALL,
+        *(PYTHON, "-u", "-m", "examples.grpo_torch.train", *SMALL),
         f"checkpointing.checkpoint_dir={folder}/c",
         f"logger.log_dir={folder}/l",
         *more,
     ]
     path = f"{ROOT}:{ROOT / 'shared'}"
     environment = dict(os.environ, OMP_NUM_THREADS="1", PYTHONPATH=path)
-    subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
+    return subprocess.Popen(
+        command,
+        cwd=ROOT,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+
+def finish(process: subprocess.Popen[str]) -> str:
+    """Wait for its end, which must be a good one; what it printed."""
+    text, _ = process.communicate(timeout=120)
+    assert process.returncode == 0, text
+    return text
+
+
+def kill_after(process: subprocess.Popen[str], line: str) -> None:
+    """Kill -9 the training and its ranks when it has printed this line."""
+    assert process.stdout is not None
+    seen = []
+    for text in process.stdout:
+        seen.append(text)
+        if text.startswith(line):
+            os.killpg(process.pid, signal.SIGKILL)
+            break
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGKILL, "".join(seen)
+
+
+def curve(folder: Path) -> dict[int, tuple[float, float]]:
+    """Step -> reward and loss, as last written: a step that was killed is done again."""
     lines = (folder / "l/train_data.jsonl").read_text().splitlines()
-    return [(one["reward"], one["loss"]) for one in map(json.loads, lines)]
+    return {one["step"]: (one["reward"], one["loss"]) for one in map(json.loads, lines)}
 
 
+@pytest.mark.skipif(not PYTHON, reason="torch is not installed: make test-torch")
 class TestTraining:
-    def test_it_learns_and_resumes_exactly(self, tmp_path: Path) -> None:
-        pytest.importorskip("torch", reason="torch is not installed: uv sync --group gpu")
-        pytest.importorskip("safetensors")
-        whole = curve(tmp_path / "whole", "grpo.max_num_steps=12")
-        assert whole[-1][0] > whole[0][0] + 0.2
-        curve(tmp_path / "parts", "grpo.max_num_steps=8")
-        assert curve(tmp_path / "parts", "grpo.max_num_steps=12") == whole
+    @pytest.mark.parametrize("processes", (1, 2))
+    def test_it_learns_and_resumes_exactly_after_kill_9(
+        self, tmp_path: Path, processes: int
+    ) -> None:
+        whole, parts = tmp_path / "whole", tmp_path / "parts"
+        more = (f"local.processes={processes}",)
+        undisturbed, killed = training(whole, *more), training(parts, *more)
+        kill_after(killed, "Saved checkpoint to " + str(parts / "c/step_8/"))
+        finish(undisturbed)
+        assert f"Resuming from {parts / 'c/step_8'}" in finish(training(parts, *more))
+        expected, found = curve(whole), curve(parts)
+        assert sorted(expected) == list(range(1, 13))
+        assert expected[12][0] > expected[1][0] + 0.2
+        # The line of step 8 is written after its save, and may have died with the training.
+        assert set(found) >= set(expected) - {8}
+        assert found == {step: expected[step] for step in found}
