@@ -24,6 +24,7 @@ _WORKFLOW_TYPE = "type.googleapis.com/google.cloud.workflows.v1.Workflow"
 
 
 def invalid(message: str) -> ApiError:
+    """The refusal of a request that is not valid."""
     return ApiError(400, "INVALID_ARGUMENT", message)
 
 
@@ -54,6 +55,7 @@ class Api:
     # Executions
 
     def create_execution(self, parent: str, body: Json) -> Json:
+        """Start an execution. Raises ApiError 404 (no workflow), 400 (argument), 429."""
         execution = self._engine.create(
             self._owned(parent),
             argument_json=body.get("argument") or None,
@@ -64,6 +66,7 @@ class Api:
         return execution_resource(execution)
 
     def get_execution(self, name: str, view: str = "") -> Json:
+        """An execution, in the view BASIC or FULL. Raises ApiError 404."""
         return execution_resource(self._engine.get(name), view or "FULL")
 
     def list_executions(
@@ -75,6 +78,7 @@ class Api:
         filter_: str = "",
         order_by: str = "",
     ) -> Json:
+        """A page of a workflow's executions, newest first. Raises ApiError 404, 400."""
         found = self._engine.list(self._owned(parent), filter_, order_by)
         view = view if view == "FULL" else "BASIC"
         page, token = _page(found, page_size, page_token, 100 if view == "FULL" else 1000, 100)
@@ -84,18 +88,22 @@ class Api:
         }
 
     def cancel_execution(self, name: str) -> Json:
+        """Cancel an execution. Raises ApiError 404, and 400 when it has ended."""
         return execution_resource(self._engine.cancel(name))
 
     def export_data(self, name: str) -> Json:
+        """What an execution holds, as text. Raises ApiError 404."""
         return {"data": str(execution_resource(self._engine.get(name)))}
 
     def list_callbacks(self, name: str, page_size: int = 0, page_token: str = "") -> Json:
+        """A page of an execution's callback endpoints. Raises ApiError 404, 400 (page)."""
         execution = self._engine.get(name)
         page, token = _page(list(execution.callbacks), page_size, page_token, 100, 100)
         callbacks = [callback_resource(execution, callback) for callback in page]
         return {"callbacks": callbacks, "nextPageToken": token}
 
     def list_step_entries(self, name: str, page_size: int = 0, page_token: str = "") -> Json:
+        """A page of the newest step entries, oldest first. Raises ApiError 404, 400 (page)."""
         execution = self._engine.get(name)
         entries = list(execution.history.entries) if execution.history is not None else []
         page, token = _page(entries, page_size, page_token, 1000, 1000)
@@ -106,6 +114,7 @@ class Api:
         }
 
     def get_step_entry(self, name: str) -> Json:
+        """One step entry. Raises ApiError 404, also when it is no longer kept."""
         parent, _, id_ = name.rpartition("/stepEntries/")
         execution: Execution = self._engine.get(parent)
         for entry in execution.history.entries if execution.history is not None else ():
@@ -129,20 +138,24 @@ class Api:
     # Workflows
 
     def get_workflow(self, name: str, revision_id: str = "") -> Json:
+        """A workflow, its newest revision or the one named. Raises ApiError 404."""
         return self._workflow(self._engine.deployment(self._owned(name), revision_id))
 
     def list_workflows(self, parent: str, page_size: int = 0, page_token: str = "") -> Json:
+        """A page of the workflows of this location. Raises ApiError 400 (page)."""
         if parent not in (self._engine.parent(), f"projects/{self._engine.project}/locations/-"):
             return {"workflows": []}
         page, token = _page(self._engine.deployments(), page_size, page_token, 1000, 500)
         return {"workflows": [self._workflow(one) for one in page], "nextPageToken": token}
 
     def list_revisions(self, name: str, page_size: int = 0, page_token: str = "") -> Json:
+        """A page of a workflow's revisions, newest first. Raises ApiError 404, 400 (page)."""
         found = self._engine.revisions(self._owned(name))
         page, token = _page(found, page_size, page_token, 100, 20)
         return {"workflows": [self._workflow(one) for one in page], "nextPageToken": token}
 
     def create_workflow(self, parent: str, workflow_id: str, body: Json) -> Json:
+        """Deploy a new workflow. Raises ApiError 404, 409 (it exists), 400 (source, limits)."""
         if parent != self._engine.parent():
             raise ApiError(404, "NOT_FOUND", f"{parent} is not {self._engine.parent()}")
         if not workflow_id:
@@ -159,21 +172,26 @@ class Api:
         return self._deploy("update", name.rsplit("/", 1)[-1], merged)
 
     def delete_workflow(self, name: str) -> Json:
+        """Delete a workflow with its executions. Raises ApiError 404."""
         self._engine.delete(self._owned(name))
         return self._done("delete", name, {"@type": "type.googleapis.com/google.protobuf.Empty"})
 
     def get_operation(self, name: str) -> Json:
+        """An operation of a deployment or a deletion. Raises ApiError 404."""
         if name not in self._operations:
             raise ApiError(404, "NOT_FOUND", f"operation {name!r} does not exist")
         return self._operations[name]
 
     def list_operations(self) -> Json:
+        """Every operation; all are done."""
         return {"operations": list(self._operations.values())}
 
     def locations(self) -> Json:
+        """The one location of this engine."""
         return {"locations": [self.location()]}
 
     def location(self) -> Json:
+        """The location's resource."""
         return {"name": self._engine.parent(), "locationId": self._engine.location}
 
     def _owned(self, name: str) -> str:

@@ -86,6 +86,7 @@ class Block:
 
 
 def too_many_steps() -> FatalError:
+    """The end of an execution of over 100,000 steps (Google's page of quotas)."""
     return resource_limit(f"more than {limits.STEPS} steps in one execution")
 
 

@@ -10,11 +10,11 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Iterator
 
-from workflows_engine import limits
+from workflows_engine import limits, model
 from workflows_engine.builtins import BLOCKING, CONSTANTS, FUNCTIONS
 from workflows_engine.check_calls import CallChecker
 from workflows_engine.check_jumps import JumpChecker
-from workflows_engine.errors import Fault, FaultySource
+from workflows_engine.errors import Fault, Faults, FaultySource
 from workflows_engine.expressions import (
     Attribute,
     Binary,
@@ -27,28 +27,6 @@ from workflows_engine.expressions import (
     unparse,
     walk,
 )
-from workflows_engine.model import (
-    Assign,
-    Body,
-    Const,
-    Expr,
-    For,
-    ListValue,
-    MapValue,
-    Nested,
-    Parallel,
-    Raise,
-    Retry,
-    Return,
-    Routine,
-    Source,
-    Step,
-    Switch,
-    Target,
-    Try,
-    Value,
-)
-from workflows_engine.model import Call as CallStep
 from workflows_engine.parser import Parser
 from workflows_engine.variables import assigned
 from workflows_engine.yaml_nodes import read
@@ -56,7 +34,7 @@ from workflows_engine.yaml_nodes import read
 MODULES = {name.split(".")[0] for name in (*FUNCTIONS, *BLOCKING, *CONSTANTS) if "." in name}
 
 
-def check(text: str, path: str = "<source>") -> tuple[Source | None, list[Fault]]:
+def check(text: str, path: str = "<source>") -> tuple[model.Source | None, list[Fault]]:
     """Check a source: the model (None when it is not even YAML) and every fault, by line."""
     try:
         tree, faults = read(text, path)
@@ -97,24 +75,16 @@ class _Names:
         return self.names | (self.parent.all() if self.parent is not None else set())
 
 
-class _Checker:
-    def __init__(self, source: Source, path: str) -> None:
+class _Checker(Faults):
+    def __init__(self, source: model.Source, path: str) -> None:
+        super().__init__(path)
         self._source = source
-        self._path = path
-        self.faults: list[Fault] = []
         self._calls = CallChecker(source.routines, self.fault)
         self._jumps = JumpChecker(self.fault)
         self._everywhere: set[str] = set()
         self._parallel = 0
 
-    def fault(self, line: int, message: str, instead: str) -> None:
-        self.faults.append(Fault(line, message, instead, self._path))
-
-    def warn(self, line: int, message: str, instead: str) -> None:
-        """Remember what the service takes and does not mean what it seems to."""
-        self.faults.append(Fault(line, message, instead, self._path, warning=True))
-
-    def routine(self, routine: Routine) -> None:
+    def routine(self, routine: model.Routine) -> None:
         if routine.name in FUNCTIONS:
             self.fault(
                 routine.line, f"{routine.name!r} is a function of the language", "another name"
@@ -130,40 +100,40 @@ class _Checker:
 
     # Steps
 
-    def _steps(self, steps: list[Step], names: _Names) -> None:
+    def _steps(self, steps: list[model.Step], names: _Names) -> None:
         for step in steps:
             self._body(step.body, names)
 
-    def _body(self, body: Body | None, names: _Names) -> None:
+    def _body(self, body: model.Body | None, names: _Names) -> None:
         match body:
             case None:
                 return
-            case Assign(items):
+            case model.Assign(items):
                 for target, value in items:
                     self._value(value, names)
                     self._target(target, names)
-            case CallStep():
+            case model.Call():
                 self._calls.step(body)
                 if body.args is not None:
                     self._value(body.args, names)
                 if body.result is not None:
                     self._target(body.result, names)
-            case Switch(cases):
+            case model.Switch(cases):
                 for case in cases:
                     self._value(case.condition, names)
                     self._body(case.body, names)
-            case For():
+            case model.For():
                 self._for(body, names)
-            case Parallel():
+            case model.Parallel():
                 self._parallel_step(body, names)
-            case Try():
+            case model.Try():
                 self._try(body, names)
-            case Raise(value) | Return(value):
+            case model.Raise(value) | model.Return(value):
                 self._value(value, names)
-            case Nested(steps):
+            case model.Nested(steps):
                 self._steps(steps, names)
 
-    def _target(self, target: Target, names: _Names) -> None:
+    def _target(self, target: model.Target, names: _Names) -> None:
         for node in target.path:
             self._node(node, target.line, names)
         if target.path and target.name not in names:
@@ -175,7 +145,7 @@ class _Checker:
                 f"shared: [{target.name}] on the parallel step, or another name",
             )
 
-    def _for(self, body: For, names: _Names) -> None:
+    def _for(self, body: model.For, names: _Names) -> None:
         for value in (body.items, body.bounds):
             if value is not None:
                 self._value(value, names)
@@ -184,7 +154,7 @@ class _Checker:
         inner.names |= set(_declared(body.steps, inner))
         self._steps(body.steps, inner)
 
-    def _parallel_step(self, body: Parallel, names: _Names) -> None:
+    def _parallel_step(self, body: model.Parallel, names: _Names) -> None:
         self._parallel += 1
         if self._parallel > limits.PARALLEL_NESTING:
             self.fault(
@@ -218,11 +188,11 @@ class _Checker:
             self._branch(steps, _Names([], names, shared))
         self._parallel -= 1
 
-    def _branch(self, steps: list[Step], inner: _Names) -> None:
+    def _branch(self, steps: list[model.Step], inner: _Names) -> None:
         inner.names |= set(_declared(steps, inner))
         self._steps(steps, inner)
 
-    def _try(self, body: Try, names: _Names) -> None:
+    def _try(self, body: model.Try, names: _Names) -> None:
         self._steps(body.steps, names)
         self._body(body.inline, names)
         if body.retry is not None:
@@ -232,7 +202,7 @@ class _Checker:
             inner.names |= set(_declared(body.handler, inner))
             self._steps(body.handler, inner)
 
-    def _retry(self, retry: Retry, names: _Names) -> None:
+    def _retry(self, retry: model.Retry, names: _Names) -> None:
         if retry.policy is not None:
             self._value(retry.policy, names)
             return
@@ -248,21 +218,21 @@ class _Checker:
 
     # Values and expressions
 
-    def _value(self, value: Value, names: _Names) -> None:
+    def _value(self, value: model.Value, names: _Names) -> None:
         match value:
-            case Const(_, line, mixed):
+            case model.Const(_, line, mixed):
                 if any(self._means_something(node, names) for node in mixed):
                     self.warn(
                         line,
                         "${...} inside other text is not replaced: the text stays as it is",
                         'the whole value as one expression: ${"text " + name}',
                     )
-            case Expr(node, line):
+            case model.Expr(node, line):
                 self._node(node, line, names)
-            case ListValue(items):
+            case model.ListValue(items):
                 for item in items:
                     self._value(item, names)
-            case MapValue(pairs):
+            case model.MapValue(pairs):
                 for key, item in pairs:
                     self._value(key, names)
                     self._value(item, names)
@@ -333,26 +303,26 @@ def _close(name: str, known: Iterable[str], otherwise: str) -> str:
     return matches[0] if matches else otherwise
 
 
-def _declared(steps: list[Step], above: _Names) -> Iterator[str]:
+def _declared(steps: list[model.Step], above: _Names) -> Iterator[str]:
     """The variables that steps create in their own scope: not in loops, branches, handlers."""
     for step in steps:
         yield from _declared_by(step.body, above)
 
 
-def _declared_by(body: Body | None, above: _Names) -> Iterator[str]:
+def _declared_by(body: model.Body | None, above: _Names) -> Iterator[str]:
     match body:
-        case Assign(items):
+        case model.Assign(items):
             yield from (t.name for t, _ in items if not t.path and _new(t.name, above))
-        case CallStep(_, _, result) if result is not None:
+        case model.Call(_, _, result) if result is not None:
             if _new(result.name, above):
                 yield result.name
-        case Switch(cases):
+        case model.Switch(cases):
             for case in cases:
                 yield from _declared_by(case.body, above)
-        case Try(steps, inline, _, _, _):
+        case model.Try(steps, inline, _, _, _):
             yield from _declared(steps, above)
             yield from _declared_by(inline, above)
-        case Nested(steps):
+        case model.Nested(steps):
             yield from _declared(steps, above)
         case _:
             return

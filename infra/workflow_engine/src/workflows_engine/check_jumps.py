@@ -9,17 +9,7 @@ import difflib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from workflows_engine.model import (
-    Body,
-    For,
-    Nested,
-    Parallel,
-    Return,
-    Routine,
-    Step,
-    Switch,
-    Try,
-)
+from workflows_engine import model
 
 Report = Callable[[int, str, str], None]
 
@@ -67,36 +57,37 @@ class JumpChecker:
         self._report = report
         self._all: set[str] = set()
 
-    def routine(self, routine: Routine) -> None:
+    def routine(self, routine: model.Routine) -> None:
+        """Check a routine; each fault goes to the report."""
         self._all = set(_names(routine.steps))
         self._steps(routine.steps, None, None)
 
-    def _steps(self, steps: list[Step], outer: _Place | None, border: str | None) -> None:
+    def _steps(self, steps: list[model.Step], outer: _Place | None, border: str | None) -> None:
         place = _Place({step.name for step in steps}, outer, border)
         for step in steps:
             self._next(step.next, step.line, place)
             self._body(step.body, step.line, place)
 
-    def _body(self, body: Body | None, line: int, at: _Place) -> None:
+    def _body(self, body: model.Body | None, line: int, at: _Place) -> None:
         match body:
-            case Switch(cases):
+            case model.Switch(cases):
                 for case in cases:
                     self._next(case.next, case.line, at)
                     self._body(case.body, case.line, at)
-            case For(_, _, _, _, steps):
+            case model.For(_, _, _, _, steps):
                 self._steps(steps, at, "loop")
-            case Parallel(_, _, branches, loop):
+            case model.Parallel(_, _, branches, loop):
                 for _, steps in branches:
                     self._steps(steps, at, "branch")
                 if loop is not None:
                     self._steps(loop.steps, at, "parallel loop")
-            case Try(steps, inline, _, _, handler):
+            case model.Try(steps, inline, _, _, handler):
                 self._steps(steps, at, None)
                 self._body(inline, line, at)
                 self._steps(handler or [], at, None)
-            case Nested(steps):
+            case model.Nested(steps):
                 self._steps(steps, at, None)
-            case Return() if at.within("branch", "parallel loop"):
+            case model.Return() if at.within("branch", "parallel loop"):
                 self._report(
                     line,
                     "a branch of a parallel step cannot return",
@@ -138,24 +129,24 @@ class JumpChecker:
             )
 
 
-def _names(steps: list[Step]) -> Iterator[str]:
+def _names(steps: list[model.Step]) -> Iterator[str]:
     for step in steps:
         yield step.name
         yield from _names_in(step.body)
 
 
-def _names_in(body: Body | None) -> Iterator[str]:
+def _names_in(body: model.Body | None) -> Iterator[str]:
     match body:
-        case Switch(cases):
+        case model.Switch(cases):
             for case in cases:
                 yield from _names_in(case.body)
-        case For(_, _, _, _, steps) | Nested(steps):
+        case model.For(_, _, _, _, steps) | model.Nested(steps):
             yield from _names(steps)
-        case Parallel(_, _, branches, loop):
+        case model.Parallel(_, _, branches, loop):
             for _, steps in branches:
                 yield from _names(steps)
             yield from _names_in(loop)
-        case Try(steps, inline, _, _, handler):
+        case model.Try(steps, inline, _, _, handler):
             yield from _names(steps)
             yield from _names_in(inline)
             yield from _names(handler or [])

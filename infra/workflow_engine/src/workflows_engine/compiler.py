@@ -6,38 +6,19 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from workflows_engine import control, retries, routines
+from workflows_engine import control, model, retries, routines
 from workflows_engine.blocks import BREAK, CONTINUE, END, Block, Jump, Op, Returned, Signal
 from workflows_engine.builtins import BLOCKING, FUNCTIONS, REQUIRED
 from workflows_engine.calls import BODIES, connector
 from workflows_engine.errors import WorkflowError, type_error
 from workflows_engine.evaluate import Compiled, Compiler, combine, constant
-from workflows_engine.model import (
-    STEP_TYPES,
-    Assign,
-    Body,
-    Call,
-    Const,
-    Expr,
-    For,
-    ListValue,
-    MapValue,
-    Nested,
-    Parallel,
-    Raise,
-    Return,
-    Routine,
-    Source,
-    Step,
-    Switch,
-    Target,
-    Try,
-    Value,
-)
 from workflows_engine.routines import CompiledRoutine
 from workflows_engine.scope import Scope
 from workflows_engine.values import type_name
 from workflows_engine.variables import assigned
+
+# A body over the scope, and whether it must be awaited
+Closure = tuple[Callable[[Scope], Any], bool]
 
 
 @dataclass
@@ -49,7 +30,7 @@ class _Place:
     outer: _Place | None  # None at the border of a routine, a loop or a branch
 
 
-def compile_source(source: Source) -> dict[str, CompiledRoutine]:
+def compile_source(source: model.Source) -> dict[str, CompiledRoutine]:
     """Compile every routine of a source that has passed the checker."""
     compiled: dict[str, CompiledRoutine] = {}
     for routine in source.routines.values():
@@ -60,7 +41,7 @@ def compile_source(source: Source) -> dict[str, CompiledRoutine]:
 
 
 class _RoutineCompiler:
-    def __init__(self, routine: Routine, routines: dict[str, CompiledRoutine]) -> None:
+    def __init__(self, routine: model.Routine, routines: dict[str, CompiledRoutine]) -> None:
         self._routine = routine
         self._routines = routines
         variables = {name for name, _ in routine.params} | set(assigned(routine.steps))
@@ -83,16 +64,16 @@ class _RoutineCompiler:
 
     # Blocks
 
-    def _fill(self, block: Block, steps: list[Step], outer: _Place | None) -> Block:
+    def _fill(self, block: Block, steps: list[model.Step], outer: _Place | None) -> Block:
         place = _Place(block, {step.name: i for i, step in enumerate(steps)}, outer)
         for step in steps:
             block.ops.append(self._op(step.name, step.body, step.next, step.line, place))
         return block
 
-    def _block(self, steps: list[Step], outer: _Place | None = None) -> Block:
+    def _block(self, steps: list[model.Step], outer: _Place | None = None) -> Block:
         return self._fill(Block(), steps, outer)
 
-    def _inline(self, name: str, body: Body, line: int, outer: _Place) -> Block:
+    def _inline(self, name: str, body: model.Body, line: int, outer: _Place) -> Block:
         """A body without a name of its own: a block of one op that bears the step's name.
 
         Only what counts as a step by Google's list (calls, raises, what holds steps) is one here.
@@ -100,13 +81,15 @@ class _RoutineCompiler:
         block = Block()
         place = _Place(block, {}, outer)
         op = self._op(name, body, None, line, place)
-        op.silent = isinstance(body, Assign | Return | Nested | Switch)
+        op.silent = isinstance(body, model.Assign | model.Return | model.Nested | model.Switch)
         block.ops.append(op)
         return block
 
-    def _op(self, name: str, body: Body | None, next_: str | None, line: int, at: _Place) -> Op:
+    def _op(
+        self, name: str, body: model.Body | None, next_: str | None, line: int, at: _Place
+    ) -> Op:
         run, waits = self._body(name, body, line, at)
-        kind = "STEP_JUMP" if body is None else STEP_TYPES[type(body)]
+        kind = "STEP_JUMP" if body is None else model.STEP_TYPES[type(body)]
         return Op(name, kind, self._routine.name, line, run, waits, self._jump(next_, at))
 
     def _jump(self, name: str | None, at: _Place) -> Signal:
@@ -125,32 +108,30 @@ class _RoutineCompiler:
 
     # Bodies: each gives a closure over the scope and whether it must be awaited
 
-    def _body(
-        self, name: str, body: Body | None, line: int, at: _Place
-    ) -> tuple[Callable[[Scope], Any], bool]:
+    def _body(self, name: str, body: model.Body | None, line: int, at: _Place) -> Closure:
         match body:
             case None:
                 return (lambda _scope: None), False
-            case Assign():
+            case model.Assign():
                 return self._assign(body)
-            case Call():
+            case model.Call():
                 return self._call(body)
-            case Switch():
+            case model.Switch():
                 return self._switch(name, body, at)
-            case For():
+            case model.For():
                 return self._for(body)
-            case Parallel():
+            case model.Parallel():
                 return self._parallel(body)
-            case Try():
+            case model.Try():
                 return self._try(name, body, line, at)
-            case Raise(value):
+            case model.Raise(value):
                 return _plain(combine([self.value(value)], _raise))
-            case Return(value):
+            case model.Return(value):
                 return _plain(combine([self.value(value)], Returned))
-            case Nested(steps):
+            case model.Nested(steps):
                 return control.nested(self._block(steps, at)), True
 
-    def _assign(self, body: Assign) -> tuple[Callable[[Scope], Any], bool]:
+    def _assign(self, body: model.Assign) -> Closure:
         writes = [self._write(target, self.value(value)) for target, value in body.items]
         if not any(write.waits for write in writes):
             runs = [write.run for write in writes]
@@ -171,7 +152,7 @@ class _RoutineCompiler:
 
         return waiting, True
 
-    def _write(self, target: Target, value: Compiled) -> Compiled:
+    def _write(self, target: model.Target, value: Compiled) -> Compiled:
         name = target.name
         run = value.run
         if not target.path:
@@ -199,7 +180,7 @@ class _RoutineCompiler:
 
         return Compiled(item)
 
-    def _call(self, body: Call) -> tuple[Callable[[Scope], Any], bool]:
+    def _call(self, body: model.Call) -> Closure:
         function = body.function
         pairs = body.args.items if body.args is not None else []
         if function in self._routines:
@@ -239,10 +220,10 @@ class _RoutineCompiler:
     def _by_position(
         self,
         params: tuple[tuple[str, Any], ...],
-        pairs: list[tuple[Const | Expr, Value]],
+        pairs: list[tuple[model.Const | model.Expr, model.Value]],
         build: Callable[..., Any],
     ) -> Compiled:
-        given = {key.value: value for key, value in pairs if isinstance(key, Const)}
+        given = {key.value: value for key, value in pairs if isinstance(key, model.Const)}
         parts = []
         for name, default in params:
             if name in given:
@@ -252,7 +233,7 @@ class _RoutineCompiler:
                 parts.append(constant(default))
         return combine(parts, build)
 
-    def _store(self, call: Compiled, target: Target | None) -> tuple[Callable[[Scope], Any], bool]:
+    def _store(self, call: Compiled, target: model.Target | None) -> Closure:
         run = call.run
         if target is None:
             if call.waits:
@@ -269,7 +250,7 @@ class _RoutineCompiler:
         write = self._write(target, call)
         return write.run, write.waits
 
-    def _switch(self, name: str, body: Switch, at: _Place) -> tuple[Callable[[Scope], Any], bool]:
+    def _switch(self, name: str, body: model.Switch, at: _Place) -> Closure:
         cases = [
             (
                 self.value(case.condition),
@@ -280,14 +261,14 @@ class _RoutineCompiler:
         ]
         return control.switch(cases)
 
-    def _for(self, body: For) -> tuple[Callable[[Scope], Any], bool]:
+    def _for(self, body: model.For) -> Closure:
         source = body.items if body.items is not None else body.bounds
         assert source is not None
         ranged = body.items is None
         block = self._block(body.steps)
         return control.loop(self.value(source), ranged, body.value, body.index, block), True
 
-    def _parallel(self, body: Parallel) -> tuple[Callable[[Scope], Any], bool]:
+    def _parallel(self, body: model.Parallel) -> Closure:
         limit = self.value(body.limit) if body.limit is not None else None
         shared = frozenset(body.shared)
         if body.loop is not None:
@@ -307,9 +288,7 @@ class _RoutineCompiler:
         branches = [(name, self._block(steps)) for name, steps in body.branches]
         return control.parallel_branches(branches, shared, limit), True
 
-    def _try(
-        self, name: str, body: Try, line: int, at: _Place
-    ) -> tuple[Callable[[Scope], Any], bool]:
+    def _try(self, name: str, body: model.Try, line: int, at: _Place) -> Closure:
         if body.inline is not None:
             block = self._inline(name, body.inline, line, at)
         else:
@@ -325,8 +304,8 @@ class _RoutineCompiler:
                 "max_retries": retry.max_retries,
                 "backoff": retry.backoff,
             }
-            pairs: list[tuple[Const | Expr, Value]] = [
-                (Const(key, retry.line), value)
+            pairs: list[tuple[model.Const | model.Expr, model.Value]] = [
+                (model.Const(key, retry.line), value)
                 for key, value in parts.items()
                 if value is not None
             ]
@@ -335,25 +314,25 @@ class _RoutineCompiler:
 
     # Values
 
-    def value(self, value: Value) -> Compiled:
+    def value(self, value: model.Value) -> Compiled:
         """Compile a value of the source; a value without expressions is built once."""
         match value:
-            case Const(literal):
+            case model.Const(literal):
                 return constant(literal)
-            case Expr(node):
+            case model.Expr(node):
                 return self._expressions.expression(node)
-            case ListValue(items):
+            case model.ListValue(items):
                 parts = [self.value(item) for item in items]
                 if all(part.constant for part in parts):
                     return constant([part.run(None) for part in parts])  # type: ignore[arg-type]
                 return combine(parts, lambda *values: [*values])
-            case MapValue(pairs):
+            case model.MapValue(pairs):
                 return self._map(pairs)
 
-    def _map(self, pairs: list[tuple[Const | Expr, Value]]) -> Compiled:
+    def _map(self, pairs: list[tuple[model.Const | model.Expr, model.Value]]) -> Compiled:
         parts = [self.value(item) for _, item in pairs]
-        if all(isinstance(key, Const) for key, _ in pairs):
-            keys = [key.value for key, _ in pairs if isinstance(key, Const)]
+        if all(isinstance(key, model.Const) for key, _ in pairs):
+            keys = [key.value for key, _ in pairs if isinstance(key, model.Const)]
             if all(part.constant for part in parts):
                 values = [part.run(None) for part in parts]  # type: ignore[arg-type]
                 return constant(dict(zip(keys, values, strict=True)))
@@ -370,7 +349,7 @@ class _RoutineCompiler:
         return combine([*names, *parts], build)
 
 
-def _plain(part: Compiled) -> tuple[Callable[[Scope], Any], bool]:
+def _plain(part: Compiled) -> Closure:
     return part.run, part.waits
 
 

@@ -25,6 +25,22 @@ class Fault:
         return f"{self.path}:{self.line}: {kind}{self.message}; write {self.instead} instead"
 
 
+class Faults:
+    """Collects the faults of one source; its readers and checkers are such collectors."""
+
+    def __init__(self, path: str) -> None:
+        self.faults: list[Fault] = []
+        self._path = path
+
+    def fault(self, line: int, message: str, instead: str) -> None:
+        """Remember a reason to refuse the source."""
+        self.faults.append(Fault(line, message, instead, self._path))
+
+    def warn(self, line: int, message: str, instead: str) -> None:
+        """Remember what the service takes and does not mean what it seems to."""
+        self.faults.append(Fault(line, message, instead, self._path, warning=True))
+
+
 class FaultySource(ValueError):
     """A source that Google Cloud would refuse, or that cannot do what it says."""
 
@@ -93,10 +109,12 @@ def error(tag: str, message: str, **more: Any) -> WorkflowError:
 
 
 def type_error(message: str) -> WorkflowError:
+    """A value of the wrong type, as the standard library raises it."""
     return error("TypeError", message)
 
 
 def value_error(message: str) -> WorkflowError:
+    """A value of the right type that cannot be used, as the standard library raises it."""
     return error("ValueError", message)
 
 

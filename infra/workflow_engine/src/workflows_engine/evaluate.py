@@ -54,6 +54,7 @@ class Compiled:
 
 
 def constant(value: Any) -> Compiled:
+    """A closure that gives the same value every time."""
     return Compiled(lambda _scope: value, constant=True)
 
 

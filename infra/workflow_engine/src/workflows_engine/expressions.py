@@ -17,22 +17,30 @@ from workflows_engine import limits
 
 @dataclass(frozen=True, slots=True)
 class Literal:
+    """A number, a string in double quotes, true, false or null."""
+
     value: int | float | str | bool | None
 
 
 @dataclass(frozen=True, slots=True)
 class Name:
+    """A variable, or the first part of a dotted name."""
+
     id: str
 
 
 @dataclass(frozen=True, slots=True)
 class Attribute:
+    """``base.name``: a key of a map, or a member of a module."""
+
     base: Node
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Index:
+    """``base[key]``: an element of a list, or a key of a map."""
+
     base: Node
     key: Node
 
@@ -47,12 +55,16 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Unary:
+    """An operator before its operand."""
+
     op: str  # "-", "+" or "not"
     operand: Node
 
 
 @dataclass(frozen=True, slots=True)
 class Binary:
+    """An operator between two operands that are both evaluated."""
+
     op: str
     left: Node
     right: Node
@@ -60,6 +72,8 @@ class Binary:
 
 @dataclass(frozen=True, slots=True)
 class Logic:
+    """``and`` or ``or``: the right side is evaluated only when it decides."""
+
     op: str  # "and" or "or"
     left: Node
     right: Node
@@ -67,6 +81,8 @@ class Logic:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
+    """A list of expressions. There are no maps in expressions (Google's page of expressions)."""
+
     items: tuple[Node, ...]
 
 

@@ -37,16 +37,19 @@ class History:
         self._count = 0
 
     def begin(self, op: Op) -> Entry:
+        """Add the entry of a step that begins; gives it."""
         self._count = number = self._count + 1
         entry = Entry(number, op, self._now())
         self.entries.append(entry)
         return entry
 
     def end(self, entry: Entry) -> None:
+        """Mark an entry as succeeded."""
         entry.updated = self._now()
         entry.state = "STATE_SUCCEEDED"
 
     def fail(self, entry: Entry, value: Any) -> None:
+        """Mark an entry as failed with the error value that was raised."""
         entry.updated = self._now()
         entry.state = "STATE_FAILED"
         entry.exception = value

@@ -19,22 +19,29 @@ class Const:
 
 @dataclass(slots=True)
 class Expr:
+    """An expression, ``${...}``."""
+
     node: Node
     line: int
 
 
 @dataclass(slots=True)
 class ListValue:
+    """A list whose items may be expressions."""
+
     items: list[Value]
     line: int
 
 
 @dataclass(slots=True)
 class MapValue:
+    """A map whose keys and values may be expressions."""
+
     items: list[tuple[Const | Expr, Value]]
     line: int
 
     def get(self, name: str) -> Value | None:
+        """The value of a literal key, or None."""
         for key, value in self.items:
             if isinstance(key, Const) and key.value == name:
                 return value
@@ -55,11 +62,15 @@ class Target:
 
 @dataclass(slots=True)
 class Assign:
+    """Assignments in their order."""
+
     items: list[tuple[Target, Value]]
 
 
 @dataclass(slots=True)
 class Call:
+    """A call of a function, a subworkflow or a connector."""
+
     function: str
     args: MapValue | None
     result: Target | None
@@ -68,6 +79,8 @@ class Call:
 
 @dataclass(slots=True)
 class Case:
+    """A condition of a switch with what it does."""
+
     condition: Value
     body: Body | None
     next: str | None
@@ -76,11 +89,15 @@ class Case:
 
 @dataclass(slots=True)
 class Switch:
+    """Cases; the first whose condition is true runs."""
+
     cases: list[Case]
 
 
 @dataclass(slots=True)
 class For:
+    """A loop over a list, or over a range with both ends in it."""
+
     value: str | None
     index: str | None
     items: Value | None
@@ -91,6 +108,8 @@ class For:
 
 @dataclass(slots=True)
 class Parallel:
+    """Branches, or a loop, that run at once."""
+
     shared: list[str]
     limit: Value | None
     branches: list[tuple[str, list[Step]]]
@@ -111,6 +130,8 @@ class Retry:
 
 @dataclass(slots=True)
 class Try:
+    """What is tried, how it is retried, and who handles its error."""
+
     steps: list[Step]
     inline: Body | None
     retry: Retry | None
@@ -121,16 +142,22 @@ class Try:
 
 @dataclass(slots=True)
 class Raise:
+    """An error to raise: a string or a map."""
+
     value: Value
 
 
 @dataclass(slots=True)
 class Return:
+    """The end of a routine, with its value."""
+
     value: Value
 
 
 @dataclass(slots=True)
 class Nested:
+    """Steps inside a step."""
+
     steps: list[Step]
 
 
@@ -139,6 +166,8 @@ Body = Assign | Call | Switch | For | Parallel | Try | Raise | Return | Nested
 
 @dataclass(slots=True)
 class Step:
+    """A named step; without a body it only jumps."""
+
     name: str
     body: Body | None
     next: str | None
@@ -157,6 +186,8 @@ class Routine:
 
 @dataclass(slots=True)
 class Source:
+    """A whole source: its routines by name."""
+
     routines: dict[str, Routine] = field(default_factory=dict)
 
 

@@ -4,22 +4,7 @@ from __future__ import annotations
 
 import re
 
-from workflows_engine import limits
-from workflows_engine.model import (
-    Assign,
-    Body,
-    Call,
-    Const,
-    MapValue,
-    Nested,
-    Raise,
-    Return,
-    Routine,
-    Source,
-    Step,
-    Target,
-    Value,
-)
+from workflows_engine import limits, model
 from workflows_engine.parser_control import KINDS, STEP_KEYS, ControlParser
 from workflows_engine.parser_values import IDENTIFIER
 from workflows_engine.yaml_nodes import Mapping, Scalar, Sequence, Tree
@@ -32,11 +17,11 @@ _WITH = {"args": "call", "result": "call", "except": "try", "retry": "try"}
 class Parser(ControlParser):
     """Builds the model of one source."""
 
-    def source(self, tree: Tree) -> Source:
+    def source(self, tree: Tree) -> model.Source:
         """The routines of a source: a list of steps is the body of main."""
-        source = Source()
+        source = model.Source()
         if isinstance(tree, Sequence):
-            source.routines["main"] = Routine("main", [], self.steps(tree, 0), tree.line)
+            source.routines["main"] = model.Routine("main", [], self.steps(tree, 0), tree.line)
             return source
         if not isinstance(tree, Mapping):
             self.fault(1, "a workflow is a list of steps or a map with main", "main: with steps:")
@@ -47,7 +32,7 @@ class Parser(ControlParser):
             self.fault(tree.line, "there is no main", "main: with steps: for the entry point")
         return source
 
-    def _routine(self, key: Scalar, tree: Tree) -> Routine:
+    def _routine(self, key: Scalar, tree: Tree) -> model.Routine:
         name = key.text
         if not IDENTIFIER.fullmatch(name):
             self.fault(
@@ -55,29 +40,29 @@ class Parser(ControlParser):
             )
         if not isinstance(tree, Mapping):
             self.fault(key.line, f"{name} must be a map", "params: and steps: below it")
-            return Routine(name, [], [], key.line)
+            return model.Routine(name, [], [], key.line)
         for item, _ in tree.items:
             if item.text not in ("params", "steps"):
                 self.fault(item.line, f"{name} cannot have {item.text!r}", "params: and steps:")
         steps = tree.get("steps")
         if steps is None:
             self.fault(key.line, f"{name} has no steps", "steps: with at least one step")
-        return Routine(
+        return model.Routine(
             name,
             self._params(name, tree.get("params")),
             [] if steps is None else self.steps(steps, 0),
             key.line,
         )
 
-    def _params(self, routine: str, tree: Tree | None) -> list[tuple[str, Value | None]]:
+    def _params(self, routine: str, tree: Tree | None) -> list[tuple[str, model.Value | None]]:
         if tree is None:
             return []
         if not isinstance(tree, Sequence):
             self.fault(tree.line, "params must be a list", "params: [name]")
             return []
-        params: list[tuple[str, Value | None]] = []
+        params: list[tuple[str, model.Value | None]] = []
         for item in tree.items:
-            default: Value | None = None
+            default: model.Value | None = None
             if isinstance(item, Mapping) and len(item.items) == 1:
                 name = item.items[0][0]
                 default = self.value(item.items[0][1])
@@ -100,7 +85,7 @@ class Parser(ControlParser):
 
     # Steps
 
-    def steps(self, tree: Tree, depth: int) -> list[Step]:
+    def steps(self, tree: Tree, depth: int) -> list[model.Step]:
         """A list of steps."""
         if depth > limits.SOURCE_NESTING:
             self.fault(tree.line, "steps nest too deep", "a subworkflow")
@@ -108,7 +93,7 @@ class Parser(ControlParser):
         if not isinstance(tree, Sequence) or not tree.items:
             self.fault(tree.line, "steps must be a list of named steps", "- name: and its body")
             return []
-        steps: list[Step] = []
+        steps: list[model.Step] = []
         names: set[str] = set()
         for item in tree.items:
             if not isinstance(item, Mapping) or len(item.items) != 1:
@@ -129,20 +114,20 @@ class Parser(ControlParser):
             steps.append(self._step(key, body, depth))
         return steps
 
-    def _step(self, key: Scalar, tree: Tree, depth: int) -> Step:
+    def _step(self, key: Scalar, tree: Tree, depth: int) -> model.Step:
         if not isinstance(tree, Mapping):
             self.fault(
                 key.line,
                 f"step {key.text!r} has no body",
                 "one of " + ", ".join(KINDS) + ", next",
             )
-            return Step(key.text, None, None, key.line)
+            return model.Step(key.text, None, None, key.line)
         self._known(tree, f"step {key.text!r}", STEP_KEYS)
         body = self._body(tree, f"step {key.text!r}", depth)
         next_ = self._next(tree.get("next"))
         if body is None and next_ is None:
             self.fault(key.line, f"step {key.text!r} does nothing", "one of " + ", ".join(KINDS))
-        return Step(key.text, body, next_, key.line)
+        return model.Step(key.text, body, next_, key.line)
 
     def _next(self, tree: Tree | None) -> str | None:
         if tree is None:
@@ -154,7 +139,7 @@ class Parser(ControlParser):
         self.fault(tree.line, "next must be the name of a step", "next: name, end or break")
         return None
 
-    def _body(self, tree: Mapping, where: str, depth: int) -> Body | None:
+    def _body(self, tree: Mapping, where: str, depth: int) -> model.Body | None:
         kinds = [key.text for key, _ in tree.items if key.text in KINDS]
         for key, _ in tree.items:
             partner = _WITH.get(key.text)
@@ -183,19 +168,19 @@ class Parser(ControlParser):
             case "parallel":
                 return self._parallel(value, depth)
             case "raise":
-                return Raise(self.value(value))
+                return model.Raise(self.value(value))
             case "return":
-                return Return(self.value(value))
+                return model.Return(self.value(value))
             case "try":
                 return self._try(value, tree, depth)
             case _:
-                return Nested(self.steps(value, depth + 1))
+                return model.Nested(self.steps(value, depth + 1))
 
-    def _assign(self, tree: Tree) -> Assign:
-        items: list[tuple[Target, Value]] = []
+    def _assign(self, tree: Tree) -> model.Assign:
+        items: list[tuple[model.Target, model.Value]] = []
         if not isinstance(tree, Sequence) or not tree.items:
             self.fault(tree.line, "assign must be a list", "- name: value")
-            return Assign(items)
+            return model.Assign(items)
         if len(tree.items) > limits.ASSIGNMENTS:
             self.fault(
                 tree.line,
@@ -210,18 +195,18 @@ class Parser(ControlParser):
             target = self._target(key)
             if target is not None:
                 items.append((target, self.value(value)))
-        return Assign(items)
+        return model.Assign(items)
 
-    def _call(self, value: Tree, tree: Mapping) -> Call:
+    def _call(self, value: Tree, tree: Mapping) -> model.Call:
         name = value.text if isinstance(value, Scalar) and isinstance(value.value, str) else ""
         if not name or name.startswith("${"):
             self.fault(value.line, "call must be the name of a function", "call: http.get")
         args = tree.get("args")
         parsed = self.value(args) if args is not None else None
-        if parsed is not None and not isinstance(parsed, MapValue):
-            if isinstance(parsed, Const) and parsed.value is None:
+        if parsed is not None and not isinstance(parsed, model.MapValue):
+            if isinstance(parsed, model.Const) and parsed.value is None:
                 parsed = None
             else:
                 self.fault(tree.line, "args must be a map", "args: with a key for each parameter")
                 parsed = None
-        return Call(name, parsed, self._variable(tree.get("result"), "result"), value.line)
+        return model.Call(name, parsed, self._variable(tree.get("result"), "result"), value.line)

@@ -2,22 +2,7 @@
 
 from __future__ import annotations
 
-from workflows_engine import limits
-from workflows_engine.model import (
-    Body,
-    Case,
-    Const,
-    Expr,
-    For,
-    ListValue,
-    MapValue,
-    Parallel,
-    Retry,
-    Step,
-    Switch,
-    Try,
-    Value,
-)
+from workflows_engine import limits, model
 from workflows_engine.parser_values import ValueParser
 from workflows_engine.yaml_nodes import Mapping, Scalar, Sequence, Tree
 
@@ -29,20 +14,21 @@ STEP_KEYS = {*KINDS, "args", "result", "except", "retry", "next"}
 class ControlParser(ValueParser):
     """Reads the bodies of control steps; the parser of steps completes it."""
 
-    def steps(self, tree: Tree, depth: int) -> list[Step]:
+    def steps(self, tree: Tree, depth: int) -> list[model.Step]:
+        """A list of steps, ``depth`` below its routine."""
         raise NotImplementedError
 
-    def _body(self, tree: Mapping, where: str, depth: int) -> Body | None:
+    def _body(self, tree: Mapping, where: str, depth: int) -> model.Body | None:
         raise NotImplementedError
 
     def _next(self, tree: Tree | None) -> str | None:
         raise NotImplementedError
 
-    def _switch(self, tree: Tree, depth: int) -> Switch:
-        cases: list[Case] = []
+    def _switch(self, tree: Tree, depth: int) -> model.Switch:
+        cases: list[model.Case] = []
         if not isinstance(tree, Sequence) or not tree.items:
             self.fault(tree.line, "switch must be a list", "- condition: ${...}")
-            return Switch(cases)
+            return model.Switch(cases)
         if len(tree.items) > limits.CONDITIONS:
             self.fault(
                 tree.line,
@@ -56,18 +42,18 @@ class ControlParser(ValueParser):
                 continue
             self._known(item, "a case of a switch", {*STEP_KEYS, "condition"})
             value = self.value(condition)
-            if not isinstance(value, Expr) and not (
-                isinstance(value, Const) and isinstance(value.value, bool)
+            if not isinstance(value, model.Expr) and not (
+                isinstance(value, model.Const) and isinstance(value.value, bool)
             ):
                 self.fault(condition.line, "condition is not an expression", "${...} or true")
             body = self._body(item, "a case of a switch", depth + 1)
-            cases.append(Case(value, body, self._next(item.get("next")), item.line))
-        return Switch(cases)
+            cases.append(model.Case(value, body, self._next(item.get("next")), item.line))
+        return model.Switch(cases)
 
-    def _for(self, tree: Tree, depth: int) -> For:
+    def _for(self, tree: Tree, depth: int) -> model.For:
         if not isinstance(tree, Mapping):
             self.fault(tree.line, "for must be a map", "value:, in: and steps:")
-            return For(None, None, None, None, [], tree.line)
+            return model.For(None, None, None, None, [], tree.line)
         self._known(tree, "for", {"value", "index", "in", "range", "steps"})
         value = self._variable(tree.get("value"), "value")
         index = self._variable(tree.get("index"), "index")
@@ -75,11 +61,11 @@ class ControlParser(ValueParser):
         if (items is None) == (bounds is None):
             self.fault(tree.line, "for needs either in or range", "in: ${list} or range: [1, 9]")
         many = self.value(items) if items is not None else None
-        if isinstance(many, MapValue | Const):
+        if isinstance(many, model.MapValue | model.Const):
             self.fault(tree.line, "for cannot go over this", "in: a list, ${list} or ${keys(map)}")
         span = self.value(bounds) if bounds is not None else None
-        if isinstance(span, Const | MapValue) or (
-            isinstance(span, ListValue) and len(span.items) != 2
+        if isinstance(span, model.Const | model.MapValue) or (
+            isinstance(span, model.ListValue) and len(span.items) != 2
         ):
             self.fault(tree.line, "range needs its first and last number", "range: ${[a, b]}")
         if span is not None and tree.get("index") is not None:
@@ -88,7 +74,7 @@ class ControlParser(ValueParser):
         if steps is None:
             self.fault(tree.line, "for has no steps", "steps: with at least one step")
         body = self.steps(steps, depth + 1) if steps is not None else []
-        return For(
+        return model.For(
             value.name if value else None,
             index.name if index else None,
             many,
@@ -97,8 +83,8 @@ class ControlParser(ValueParser):
             tree.line,
         )
 
-    def _parallel(self, tree: Tree, depth: int) -> Parallel:
-        nothing = Parallel([], None, [], None, tree.line)
+    def _parallel(self, tree: Tree, depth: int) -> model.Parallel:
+        nothing = model.Parallel([], None, [], None, tree.line)
         if not isinstance(tree, Mapping):
             self.fault(tree.line, "parallel must be a map", "branches: or for:")
             return nothing
@@ -122,11 +108,11 @@ class ControlParser(ValueParser):
                 shared.append(variable.name)
         limit = tree.get("concurrency_limit")
         bound = self.value(limit) if limit is not None else None
-        if limit is not None and isinstance(bound, Const):
+        if limit is not None and isinstance(bound, model.Const):
             number = bound.value
             if type(number) is not int or number < 1:
                 self.fault(limit.line, "concurrency_limit must be a positive integer", "1 or more")
-        return Parallel(
+        return model.Parallel(
             shared,
             bound,
             self._branches(branches, depth) if branches is not None else [],
@@ -134,8 +120,8 @@ class ControlParser(ValueParser):
             tree.line,
         )
 
-    def _branches(self, tree: Tree, depth: int) -> list[tuple[str, list[Step]]]:
-        branches: list[tuple[str, list[Step]]] = []
+    def _branches(self, tree: Tree, depth: int) -> list[tuple[str, list[model.Step]]]:
+        branches: list[tuple[str, list[model.Step]]] = []
         if not isinstance(tree, Sequence) or not 2 <= len(tree.items) <= limits.BRANCHES:
             self.fault(
                 tree.line, f"branches must be a list of 2 to {limits.BRANCHES}", "- name: steps:"
@@ -152,9 +138,9 @@ class ControlParser(ValueParser):
             branches.append((name.text, self.steps(steps, depth + 1)))
         return branches
 
-    def _try(self, tree: Tree, step: Mapping, depth: int) -> Try:
-        steps: list[Step] = []
-        inline: Body | None = None
+    def _try(self, tree: Tree, step: Mapping, depth: int) -> model.Try:
+        steps: list[model.Step] = []
+        inline: model.Body | None = None
         if isinstance(tree, Sequence):
             steps = self.steps(tree, depth + 1)
         elif isinstance(tree, Mapping) and tree.get("for") is not None:
@@ -173,7 +159,7 @@ class ControlParser(ValueParser):
                 self.fault(tree.line, "try holds nothing to do", "a call, or steps:")
         else:
             self.fault(tree.line, "try must be a step or steps", "try: with steps:")
-        handler: list[Step] | None = None
+        handler: list[model.Step] | None = None
         name: str | None = None
         caught = step.get("except")
         if isinstance(caught, Mapping):
@@ -189,33 +175,33 @@ class ControlParser(ValueParser):
                 after = self._next(caught.get("next"))
                 if body is None and after is None:
                     self.fault(caught.line, "except holds nothing to do", "a call, or steps:")
-                handler = [Step(EXCEPT, body, after, caught.line)]
+                handler = [model.Step(EXCEPT, body, after, caught.line)]
         elif caught is not None:
             self.fault(caught.line, "except must be a map", "as: and steps:")
         retry = self._retry(step.get("retry"))
-        return Try(steps, inline, retry, name, handler, tree.line)
+        return model.Try(steps, inline, retry, name, handler, tree.line)
 
-    def _retry(self, tree: Tree | None) -> Retry | None:
+    def _retry(self, tree: Tree | None) -> model.Retry | None:
         if tree is None:
             return None
         if not isinstance(tree, Mapping):
             value = self.value(tree)
-            if not isinstance(value, Expr):
+            if not isinstance(value, model.Expr):
                 self.fault(tree.line, "retry must be a policy", "${http.default_retry} or a map")
-            return Retry(policy=value, line=tree.line)
+            return model.Retry(policy=value, line=tree.line)
         self._known(tree, "retry", {"predicate", "max_retries", "backoff"})
-        parts: dict[str, Value] = {key.text: self.value(value) for key, value in tree.items}
+        parts: dict[str, model.Value] = {key.text: self.value(value) for key, value in tree.items}
         backoff = tree.get("backoff")
         if isinstance(backoff, Mapping):
             self._known(backoff, "backoff", {"initial_delay", "max_delay", "multiplier"})
-        elif backoff is not None and not isinstance(parts["backoff"], Expr):
+        elif backoff is not None and not isinstance(parts["backoff"], model.Expr):
             self.fault(
                 backoff.line, "backoff must be a map", "initial_delay, max_delay, multiplier"
             )
         predicate = parts.get("predicate")
-        if predicate is not None and not isinstance(predicate, Expr):
+        if predicate is not None and not isinstance(predicate, model.Expr):
             self.fault(tree.line, "predicate is not an expression", "${name of a predicate}")
-        return Retry(
+        return model.Retry(
             predicate=predicate,
             max_retries=parts.get("max_retries"),
             backoff=parts.get("backoff"),

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from workflows_engine import expressions, limits
-from workflows_engine.errors import Fault
+from workflows_engine.errors import Faults
 from workflows_engine.expressions import Attribute, BadExpression, Index, Literal, Name, Node
 from workflows_engine.model import Const, Expr, ListValue, MapValue, Target, Value
 from workflows_engine.yaml_nodes import Mapping, Scalar, Sequence, Tree
@@ -14,19 +14,8 @@ from workflows_engine.yaml_nodes import Mapping, Scalar, Sequence, Tree
 IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 
 
-class ValueParser:
+class ValueParser(Faults):
     """Reads values; goes on after a fault, to report them all."""
-
-    def __init__(self, path: str) -> None:
-        self.faults: list[Fault] = []
-        self._path = path
-
-    def fault(self, line: int, message: str, instead: str) -> None:
-        self.faults.append(Fault(line, message, instead, self._path))
-
-    def warn(self, line: int, message: str, instead: str) -> None:
-        """Remember what the service takes and does not mean what it seems to."""
-        self.faults.append(Fault(line, message, instead, self._path, warning=True))
 
     def value(self, tree: Tree) -> Value:
         """A value of the source: a literal, an expression, or a list or map of them."""

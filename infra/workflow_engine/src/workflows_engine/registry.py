@@ -31,6 +31,7 @@ class Spec:
 
     @property
     def required(self) -> int:
+        """How many parameters have no default."""
         return sum(1 for _, default in self.params if default is REQUIRED)
 
 

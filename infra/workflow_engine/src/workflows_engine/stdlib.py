@@ -25,11 +25,13 @@ from workflows_engine.values import checked_int, from_json, to_json
 
 @register("default", "val", "defaultVal")
 def default(val: Any, other: Any) -> Any:
+    """``val``, or ``defaultVal`` when it is null."""
     return other if val is None else val
 
 
 @register("if", "condition", "ifTrue", "ifFalse")
 def conditional(condition: Any, if_true: Any, if_false: Any) -> Any:
+    """One of two values; null counts as false. Raises TypeError for another condition."""
     if condition is None:
         return if_false
     return if_true if need("if", "condition", condition, bool) else if_false
@@ -37,6 +39,7 @@ def conditional(condition: Any, if_true: Any, if_false: Any) -> Any:
 
 @register("int", "value")
 def to_int(value: Any) -> int:
+    """Convert to an integer, a double towards zero. Raises TypeError, ValueError (64 bits)."""
     need("int", "value", value, str, float, int)
     if isinstance(value, str) and not re.fullmatch(r"[+-]?[0-9]+", value):
         raise value_error(f"int: cannot convert {value!r}")
@@ -51,6 +54,7 @@ _DOUBLE = r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?"
 
 @register("double", "value")
 def to_double(value: Any) -> float:
+    """Convert to a double. Raises TypeError, ValueError (text that is no number)."""
     need("double", "value", value, str, float, int)
     if isinstance(value, str) and not re.fullmatch(_DOUBLE, value):
         raise value_error(f"double: cannot convert {value!r}")
@@ -59,6 +63,7 @@ def to_double(value: Any) -> float:
 
 @register("string", "value")
 def to_string(value: Any) -> str:
+    """Convert a number, a boolean or a string to text. Raises TypeError for the rest."""
     need("string", "value", value, str, float, int, bool)
     if isinstance(value, bool):
         return "true" if value else "false"
@@ -67,6 +72,7 @@ def to_string(value: Any) -> str:
 
 @register("bool", "value")
 def to_bool(value: Any) -> bool:
+    """Convert the three spellings of ``true`` and ``false``. Raises TypeError, ValueError."""
     need("bool", "value", value, str, bool)
     if isinstance(value, bool):
         return value
@@ -79,11 +85,13 @@ def to_bool(value: Any) -> bool:
 
 @register("len", "value")
 def length(value: Any) -> int:
+    """Characters, elements, keys or bytes. Raises TypeError for the rest."""
     return len(need("len", "value", value, str, list, dict, bytes))
 
 
 @register("keys", "map")
 def keys(value: Any) -> list[str]:
+    """The keys of a map, in its order. Raises TypeError."""
     return list(need("keys", "map", value, dict))
 
 
@@ -92,11 +100,13 @@ def keys(value: Any) -> list[str]:
 
 @register("list.concat", "list", "element")
 def list_concat(items: Any, element: Any) -> list[Any]:
+    """A new list with ``element`` at its end. Raises TypeError."""
     return [*need("list.concat", "list", items, list), element]
 
 
 @register("list.prepend", "list", "element")
 def list_prepend(items: Any, element: Any) -> list[Any]:
+    """A new list with ``element`` at its beginning. Raises TypeError."""
     return [element, *need("list.prepend", "list", items, list)]
 
 
@@ -119,6 +129,7 @@ def map_get(value: Any, path: Any, other: Any) -> Any:
 
 @register("map.delete", "map", "key")
 def map_delete(value: Any, key: Any) -> dict[str, Any]:
+    """A new map without ``key``, which need not be there. Raises TypeError."""
     need("map.delete", "map", value, dict)
     need("map.delete", "key", key, str)
     return {k: v for k, v in value.items() if k != key}
@@ -126,6 +137,7 @@ def map_delete(value: Any, key: Any) -> dict[str, Any]:
 
 @register("map.merge", "first", "second")
 def map_merge(first: Any, second: Any) -> dict[str, Any]:
+    """A new map of both; the second one's values count. Raises TypeError."""
     need("map.merge", "first", first, dict)
     need("map.merge", "second", second, dict)
     return {**first, **second}
@@ -133,6 +145,7 @@ def map_merge(first: Any, second: Any) -> dict[str, Any]:
 
 @register("map.merge_nested", "first", "second")
 def map_merge_nested(first: Any, second: Any) -> dict[str, Any]:
+    """As map.merge, and maps under the same key are merged too. Raises TypeError."""
     need("map.merge_nested", "first", first, dict)
     merged = dict(first)
     for key, value in need("map.merge_nested", "second", second, dict).items():
@@ -147,11 +160,13 @@ def map_merge_nested(first: Any, second: Any) -> dict[str, Any]:
 
 @register("math.abs", "x")
 def math_abs(x: Any) -> Any:
+    """The absolute value. Raises TypeError, ValueError (the least integer has none)."""
     return checked_int(abs(x)) if type(x) is int else abs(need("math.abs", "x", x, int, float))
 
 
 @register("math.floor", "x")
 def math_floor(x: Any) -> int:
+    """The largest integer not above ``x``. Raises TypeError, ValueError (over 64 bits)."""
     try:
         return checked_int(_math.floor(need("math.floor", "x", x, int, float)))
     except (OverflowError, ValueError) as exc:
@@ -160,11 +175,13 @@ def math_floor(x: Any) -> int:
 
 @register("math.max", "x", "y")
 def math_max(x: Any, y: Any) -> Any:
+    """The larger of two numbers. Raises TypeError."""
     return max(need("math.max", "x", x, int, float), need("math.max", "y", y, int, float))
 
 
 @register("math.min", "x", "y")
 def math_min(x: Any, y: Any) -> Any:
+    """The smaller of two numbers. Raises TypeError."""
     return min(need("math.min", "x", x, int, float), need("math.min", "y", y, int, float))
 
 
@@ -173,11 +190,13 @@ def math_min(x: Any, y: Any) -> Any:
 
 @register("json.decode", "data")
 def json_decode(data: Any) -> Any:
+    """The value of a JSON text or its bytes. Raises TypeError, ValueError."""
     return from_json(need("json.decode", "data", data, str, bytes))
 
 
 @register("json.encode_to_string", "data", "indent", indent=None)
 def json_encode_to_string(data: Any, indent: Any) -> str:
+    """JSON text, in one line without spaces unless ``indent``. Raises TypeError."""
     if indent is not None:
         need("json.encode_to_string", "indent", indent, int, str)
     return to_json(data, indent=indent, separators=None if indent is not None else (",", ":"))
@@ -185,11 +204,13 @@ def json_encode_to_string(data: Any, indent: Any) -> str:
 
 @register("json.encode", "data", "indent", indent=None)
 def json_encode(data: Any, indent: Any) -> bytes:
+    """The bytes of json.encode_to_string. Raises TypeError."""
     return json_encode_to_string(data, indent).encode("utf-8", "replace")
 
 
 @register("base64.encode", "data", "padding", padding=True)
 def base64_encode(data: Any, padding: Any) -> str:
+    """Base64 text of bytes. Raises TypeError."""
     need("base64.encode", "padding", padding, bool)
     raw = need("base64.encode", "data", data, bytes, str)
     raw = raw.encode("utf-8", "replace") if isinstance(raw, str) else raw
@@ -199,6 +220,7 @@ def base64_encode(data: Any, padding: Any) -> str:
 
 @register("base64.decode", "data", "padding", padding=True)
 def base64_decode(data: Any, padding: Any) -> bytes:
+    """Bytes of Base64 text, also of the URL-safe alphabet. Raises TypeError, ValueError."""
     need("base64.decode", "padding", padding, bool)
     raw = need("base64.decode", "data", data, str, bytes)
     text = raw if isinstance(raw, str) else raw.decode("ascii", "replace")
@@ -234,6 +256,7 @@ def _bytes(function: str, param: str, value: Any) -> bytes:
 
 @register("hash.compute_checksum", "data", "algorithm")
 def compute_checksum(data: Any, algorithm: Any) -> bytes:
+    """A digest as bytes. Raises TypeError, ValueError (unknown algorithm)."""
     name = _hash_name("hash.compute_checksum", algorithm)
     raw = _bytes("hash.compute_checksum", "data", data)
     return hashlib.new(name, raw, usedforsecurity=False).digest()
@@ -241,6 +264,7 @@ def compute_checksum(data: Any, algorithm: Any) -> bytes:
 
 @register("hash.compute_hmac", "key", "data", "algorithm")
 def compute_hmac(key: Any, data: Any, algorithm: Any) -> bytes:
+    """A keyed digest as bytes. Raises TypeError, ValueError (unknown algorithm)."""
     name = _hash_name("hash.compute_hmac", algorithm)
     secret = _bytes("hash.compute_hmac", "key", key)
     return hmac.new(secret, _bytes("hash.compute_hmac", "data", data), name).digest()
@@ -248,6 +272,7 @@ def compute_hmac(key: Any, data: Any, algorithm: Any) -> bytes:
 
 @register("uuid.generate", scoped=True)
 def uuid_generate(scope: Scope) -> str:
+    """A random UUID of version 4; the engine's seed decides it."""
     return scope.frame.execution.uuid()
 
 
@@ -288,4 +313,5 @@ def get_env(scope: Scope, name: Any, other: Any) -> Any:
 
 @register("sys.now", scoped=True)
 def now(scope: Scope) -> float:
+    """Unix time in seconds, by the engine's clock."""
     return scope.frame.execution.engine.now()

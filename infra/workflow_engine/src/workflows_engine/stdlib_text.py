@@ -58,6 +58,7 @@ def _charset(function: str, value: Any) -> str:
 
 @register("text.decode", "data", "charset", charset="UTF-8")
 def decode(data: Any, charset: Any) -> str:
+    """Text of bytes. Raises TypeError, ValueError (charset, bytes that are no such text)."""
     raw: bytes = need("text.decode", "data", data, bytes)
     try:
         return raw.decode(_charset("text.decode", charset))
@@ -67,6 +68,7 @@ def decode(data: Any, charset: Any) -> str:
 
 @register("text.encode", "data", "charset", charset="UTF-8")
 def encode(data: Any, charset: Any) -> bytes:
+    """Bytes of text. Raises TypeError, ValueError (charset, a character it does not have)."""
     text: str = need("text.encode", "data", data, str)
     try:
         return text.encode(_charset("text.encode", charset))
@@ -76,6 +78,7 @@ def encode(data: Any, charset: Any) -> bytes:
 
 @register("text.find_all", "source", "substr")
 def find_all(source: Any, substr: Any) -> list[dict[str, Any]]:
+    """Where ``substr`` stands in ``source``: maps of index and match. Raises TypeError."""
     text = need("text.find_all", "source", source, str)
     part = need("text.find_all", "substr", substr, str)
     return [{"index": m.start(), "match": part} for m in re.finditer(re.escape(part), text)]
@@ -83,6 +86,7 @@ def find_all(source: Any, substr: Any) -> list[dict[str, Any]]:
 
 @register("text.find_all_regex", "source", "regexp")
 def find_all_regex(source: Any, regexp: Any) -> list[dict[str, Any]]:
+    """Where a pattern matches: maps of index and match. Raises TypeError, ValueError (pattern)."""
     text = need("text.find_all_regex", "source", source, str)
     pattern = _pattern("text.find_all_regex", regexp, longest=True)
     found = pattern.finditer(_whole("text.find_all_regex", text))
@@ -91,6 +95,7 @@ def find_all_regex(source: Any, regexp: Any) -> list[dict[str, Any]]:
 
 @register("text.match_regex", "source", "regexp")
 def match_regex(source: Any, regexp: Any) -> bool:
+    """Whether a pattern matches a part of ``source``. Raises TypeError, ValueError (pattern)."""
     text = need("text.match_regex", "source", source, str)
     pattern = _pattern("text.match_regex", regexp)
     return pattern.search(_whole("text.match_regex", text)) is not None
@@ -98,6 +103,7 @@ def match_regex(source: Any, regexp: Any) -> bool:
 
 @register("text.replace_all", "source", "substr", "repl")
 def replace_all(source: Any, substr: Any, repl: Any) -> str:
+    """``source`` with each ``substr`` replaced. Raises TypeError."""
     text: str = need("text.replace_all", "source", source, str)
     old = need("text.replace_all", "substr", substr, str)
     return text.replace(old, need("text.replace_all", "repl", repl, str))
@@ -105,6 +111,7 @@ def replace_all(source: Any, substr: Any, repl: Any) -> str:
 
 @register("text.replace_all_regex", "source", "regexp", "repl")
 def replace_all_regex(source: Any, regexp: Any, repl: Any) -> str:
+    r"""As text.replace_all, by a pattern; ``\1`` is a group. Raises TypeError, ValueError."""
     text = need("text.replace_all_regex", "source", source, str)
     template = need("text.replace_all_regex", "repl", repl, str)
     pattern = _pattern("text.replace_all_regex", regexp)
@@ -129,6 +136,7 @@ def replace_all_regex(source: Any, regexp: Any, repl: Any) -> str:
 
 @register("text.split", "source", "separator")
 def split(source: Any, separator: Any) -> list[str]:
+    """The parts between separators; an empty one splits into characters. Raises TypeError."""
     text: str = need("text.split", "source", source, str)
     by = need("text.split", "separator", separator, str)
     return text.split(by) if by else list(text)
@@ -149,28 +157,33 @@ def substring(source: Any, start: Any, end: Any) -> str:
 
 @register("text.to_lower", "source")
 def to_lower(source: Any) -> str:
+    """Lower case. Raises TypeError."""
     text: str = need("text.to_lower", "source", source, str)
     return text.lower()
 
 
 @register("text.to_upper", "source")
 def to_upper(source: Any) -> str:
+    """Upper case. Raises TypeError."""
     text: str = need("text.to_upper", "source", source, str)
     return text.upper()
 
 
 @register("text.url_decode", "source")
 def url_decode(source: Any) -> str:
+    """Decode ``%XX`` and ``+``. Raises TypeError."""
     return urllib.parse.unquote_plus(need("text.url_decode", "source", source, str))
 
 
 @register("text.url_encode", "source")
 def url_encode(source: Any) -> str:
+    """Encode all but letters, digits and ``-_.~``. Raises TypeError."""
     return _quote(need("text.url_encode", "source", source, str))
 
 
 @register("text.url_encode_plus", "source")
 def url_encode_plus(source: Any) -> str:
+    """As text.url_encode, with ``+`` for a space. Raises TypeError."""
     return _quote(need("text.url_encode_plus", "source", source, str)).replace("%20", "+")
 
 

@@ -48,6 +48,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         self._clock_resolution = 1e-6
 
     def time(self) -> float:
+        """Seconds since the loop began."""
         return self._clock.time
 
     def now(self) -> float:
@@ -55,6 +56,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
         return self._epoch + self._clock.time
 
     def run_in_executor(self, *_: Any) -> Any:  # type: ignore[override]
+        """Refused. Raises RuntimeError."""
         raise RuntimeError("threads have no place in virtual time: call the function directly")
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from workflows_engine import limits
-from workflows_engine.errors import Fault, FaultySource
+from workflows_engine.errors import Fault, Faults, FaultySource
 from workflows_engine.values import INT_MAX, INT_MIN
 
 
@@ -30,16 +30,21 @@ class Scalar:
 
 @dataclass(slots=True)
 class Sequence:
+    """A list."""
+
     items: list[Tree]
     line: int
 
 
 @dataclass(slots=True)
 class Mapping:
+    """A map, in the source's order."""
+
     items: list[tuple[Scalar, Tree]]
     line: int
 
     def get(self, key: str) -> Tree | None:
+        """The value of a key, or None."""
         for name, value in self.items:
             if name.text == key:
                 return value
@@ -82,23 +87,15 @@ def _spaces(match: re.Match[str]) -> str:
     return match[0].replace("\t", " ")
 
 
-class Reader:
+class Reader(Faults):
     """Reads a source into a Tree and collects what is wrong with it as YAML."""
 
     def __init__(self, source: str, path: str) -> None:
+        super().__init__(path)
         # JSON may be indented with tabs, YAML may not; neither has tabs that mean something there.
         json = source.lstrip().startswith(("{", "["))
         self._source = re.sub(r"(?m)^[ \t]+", _spaces, source) if json else source
-        self._path = path
         self._seen: set[int] = set()
-        self.faults: list[Fault] = []
-
-    def fault(self, line: int, message: str, instead: str) -> None:
-        self.faults.append(Fault(line, message, instead, self._path))
-
-    def warn(self, line: int, message: str, instead: str) -> None:
-        """Remember what the service takes and does not mean what it seems to."""
-        self.faults.append(Fault(line, message, instead, self._path, warning=True))
 
     def read(self) -> Tree:
         """The tree. Raises FaultySource when the source is too large or not YAML."""
