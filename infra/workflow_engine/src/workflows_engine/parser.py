@@ -178,16 +178,8 @@ class Parser(ControlParser):
 
     def _assign(self, tree: Tree) -> model.Assign:
         items: list[tuple[model.Target, model.Value]] = []
-        if not isinstance(tree, Sequence) or not tree.items:
-            self.fault(tree.line, "assign must be a list", "- name: value")
-            return model.Assign(items)
-        if len(tree.items) > limits.ASSIGNMENTS:
-            self.fault(
-                tree.line,
-                f"{len(tree.items)} assignments in one step, {limits.ASSIGNMENTS} allowed",
-                "several steps",
-            )
-        for item in tree.items:
+        most = limits.ASSIGNMENTS
+        for item in self._listed(tree, "assign", "- name: value", "assignments", most):
             if not isinstance(item, Mapping) or len(item.items) != 1:
                 self.fault(item.line, "an assignment is a map with one key", "- name: value")
                 continue

@@ -26,16 +26,8 @@ class ControlParser(ValueParser):
 
     def _switch(self, tree: Tree, depth: int) -> model.Switch:
         cases: list[model.Case] = []
-        if not isinstance(tree, Sequence) or not tree.items:
-            self.fault(tree.line, "switch must be a list", "- condition: ${...}")
-            return model.Switch(cases)
-        if len(tree.items) > limits.CONDITIONS:
-            self.fault(
-                tree.line,
-                f"{len(tree.items)} conditions in one switch, {limits.CONDITIONS} allowed",
-                "several switches",
-            )
-        for item in tree.items:
+        example = "- condition: ${...}"
+        for item in self._listed(tree, "switch", example, "conditions", limits.CONDITIONS):
             condition = item.get("condition") if isinstance(item, Mapping) else None
             if not isinstance(item, Mapping) or condition is None:
                 self.fault(item.line, "a case of a switch has no condition", "- condition: ${...}")

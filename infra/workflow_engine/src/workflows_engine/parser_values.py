@@ -84,6 +84,17 @@ class ValueParser(Faults):
         self.fault(tree.line, f"{what} must be the name of a variable, not {shown}", "a name")
         return None
 
+    def _listed(self, tree: Tree, name: str, example: str, what: str, most: int) -> list[Tree]:
+        """The items of a list that has at least one and at most ``most``."""
+        if not isinstance(tree, Sequence) or not tree.items:
+            self.fault(tree.line, f"{name} must be a list", example)
+            return []
+        count = len(tree.items)
+        if count > most:
+            message = f"{count} {what} in one {name}, {most} allowed"
+            self.fault(tree.line, message, "several steps")
+        return tree.items
+
     def _known(self, tree: Mapping, where: str, keys: set[str]) -> None:
         for item, _ in tree.items:
             if item.text not in keys:
