@@ -5,7 +5,8 @@ from __future__ import annotations
 import re
 
 import pytest
-from lustrum.core.images import NEMO, TABLE, Scalar, check_override, resolve
+from lustrum.core.images import NEMO, TABLE, check_override, resolve
+from pydantic import JsonValue
 
 OLD, NEW, LOCAL = f"{NEMO}:v0.4.0", f"{NEMO}:v0.7.0", "local/grpo-numpy:1"
 
@@ -73,7 +74,7 @@ class TestCheckOverride:
             ("example.com/mine:1", "loss_fn.ratio_clip_max", 0.28),
         ],
     )
-    def test_check_override_accepts(self, image: str, key: str, value: Scalar) -> None:
+    def test_check_override_accepts(self, image: str, key: str, value: JsonValue) -> None:
         check_override(image, key, value)
 
     @pytest.mark.parametrize(
@@ -89,8 +90,14 @@ class TestCheckOverride:
             (OLD, "local.step_seconds", "begin with one of grpo., policy."),
             (OLD, "hydra.run.dir", "begin with one of"),
             (OLD, "grpo", "dotted names"),
-            (OLD, "+grpo.new", "dotted names"),
-            (OLD, "~grpo.seed", "dotted names"),
+            (OLD, "+++grpo.new", "dotted names"),
+            (OLD, "+~grpo.seed", "dotted names"),
+            (OLD, "@grpo.seed", "dotted names"),
+            (OLD, "+hydra.run.dir", "begin with one of"),
+            (OLD, "++checkpointing.checkpoint_dir", "/lustre/runs/<run_id>/checkpoints"),
+            (OLD, "~logger.log_dir", "/lustre/runs/<run_id>/logs"),
+            (OLD, "+cluster.num_nodes.x", "use nodes"),
+            (OLD, "~grpo.seed", "must be null"),
             (OLD, "grpo.seed=1 policy.x", "dotted names"),
         ],
     )
@@ -117,10 +124,16 @@ class TestCheckOverride:
             ("logger.wandb.name", "`id`"),
             ("logger.wandb.name", "x" * 513),
             ("grpo.seed", float("nan")),
-            ("grpo.seed", [1, 2]),
+            ("policy.tokenizer.name", "file:///etc/passwd"),
+            ("policy.tokenizer.name", "/lustre//../etc"),
+            ("policy.tokenizer.name", "//etc/passwd"),
+            ("+data.files", ["/lustre/a", "/etc/passwd"]),
+            ("+data.files", {"a": ["${oc.env:HF_TOKEN}"]}),
+            ("grpo.seed", "???"),
+            ("grpo.seed", 2**63),
         ],
     )
-    def test_check_override_refuses_the_value_c13_e14(self, key: str, value: Scalar) -> None:
+    def test_check_override_refuses_the_value_c13_e14(self, key: str, value: JsonValue) -> None:
         with pytest.raises(ValueError, match="must"):
             check_override(OLD, key, value)
 

@@ -169,7 +169,9 @@ class TestBatch:
         generations = int(found["grpo.num_generations_per_prompt"])
         assert int(found["policy.train_global_batch_size"]) == prompts * generations
 
-    @pytest.mark.parametrize("path", sorted(REQUESTS.glob("*.json")), ids=lambda path: path.stem)
+    @pytest.mark.parametrize(
+        "path", sorted(REQUESTS.glob("r0[1-5]*.json")), ids=lambda path: path.stem
+    )
     def test_batches_of_public_reports(self, path: Path) -> None:
         """r01 and r03 train in batches of less than a step; r04 and r05 NeMo-RL refuses."""
         body = json.loads(path.read_text())

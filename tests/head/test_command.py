@@ -9,14 +9,13 @@ import subprocess
 import sys
 
 import pytest
-from lustrum.core.images import NEMO, Scalar, resolve
+from lustrum.core.images import NEMO, resolve
 from lustrum.core.plan import make_plan
 from lustrum.core.request import StartRequest
 from lustrum.core.supervisor_jobs import training_command
 from lustrum.core.training_command import (
     TrainingCommand,
     entrypoint,
-    hydra,
     supervisor_spec,
     training_argv,
     training_settings,
@@ -94,30 +93,6 @@ class TestTrainingArgv:
     def test_argv_refuses_what_lustrum_owns(self) -> None:
         with pytest.raises(ValueError, match="use nodes"):
             training_argv(recipe(overrides={"cluster.num_nodes": 64}))
-
-
-class TestHydra:
-    @pytest.mark.parametrize(
-        ("value", "text"),
-        [
-            (None, "null"),
-            (True, "true"),
-            (False, "false"),
-            (20, "20"),
-            (3e-7, "3e-07"),
-            ("Qwen/Qwen2.5-72B-Instruct", "Qwen/Qwen2.5-72B-Instruct"),
-            ("null", "'null'"),
-            ("True", "'True'"),
-            ("1e5", "'1e5'"),
-            ("a b", "'a b'"),
-            ("val:x", "'val:x'"),
-            ("a,b", "'a,b'"),
-            ("", "''"),
-            ("it's", "'it\\'s'"),
-        ],
-    )
-    def test_hydra_writes_what_is_read_back(self, value: Scalar, text: str) -> None:
-        assert hydra(value) == text
 
 
 class TestSpec:

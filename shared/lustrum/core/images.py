@@ -9,12 +9,13 @@ examples/, examples/configs/grpo_math_1B.yaml).
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-Scalar = bool | int | float | str | None
+from pydantic import JsonValue
+
+from lustrum.core.overrides import check_key, check_value, split_key
 
 NEMO = "nvcr.io/nvidia/nemo-rl"
 _GROUPS = ("grpo", "policy", "data", "logger", "checkpointing", "cluster", "env", "loss_fn")
@@ -117,8 +118,6 @@ _OWNED: Mapping[str, str] = {
     "logger.log_dir": "is always /lustre/runs/<run_id>/logs",
     "logger.wandb_enabled": "is on when the control plane holds a W&B key",
 }
-_KEY = re.compile(r"[a-z_][A-Za-z0-9_]*(\.[A-Za-z_][A-Za-z0-9_]*)+")
-_TEXT = re.compile(r"[A-Za-z0-9_ .,:/@+=%-]*")
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*(/[A-Za-z0-9][A-Za-z0-9_.-]*)?")
 _METRIC = re.compile(r"(train|val):[A-Za-z0-9_][A-Za-z0-9_./-]*")
 _SAVE_BY = re.compile(r"\d{2}:\d{2}:\d{2}:\d{2}")
@@ -160,53 +159,45 @@ def known_pairs() -> str:
     return ", ".join(f"{entry.name} (Ray {entry.ray_version})" for entry in TABLE.values())
 
 
-def check_override(image: str, key: str, value: Scalar, ray_version: str | None = None) -> None:
-    """Check one OmegaConf-style override before anything is created.
+def check_override(image: str, key: str, value: JsonValue, ray_version: str | None = None) -> None:
+    """Check one Hydra override before anything is created; ``core.overrides`` has the grammar.
 
     Raises:
         ValueError: the key or its value cannot be used with this image; says what can.
     """
     entry = TABLE.get(image) or (resolve(image, ray_version) if ray_version else None)
     groups = entry.groups if entry else _GROUPS
-    if not _KEY.fullmatch(key):
-        raise ValueError("must be dotted names such as grpo.max_num_steps")
-    if key.split(".")[0] not in groups:
+    check_key(key)
+    name = split_key(key)[1]
+    if name.split(".")[0] not in groups:
         raise ValueError("must begin with one of " + ", ".join(group + "." for group in groups))
-    if key in _OWNED:
-        raise ValueError("is set by Lustrum: it " + _with_verb(_OWNED[key]))
+    owned = next((own for own in _OWNED if name == own or name.startswith(own + ".")), None)
+    if owned:
+        raise ValueError("is set by Lustrum: it " + _with_verb(_OWNED[owned]))
     for refused, advice in (entry.refused if entry else {}).items():
-        if key == refused or (refused.endswith(".") and key.startswith(refused)):
+        if name == refused or (refused.endswith(".") and name.startswith(refused)):
             raise ValueError(f"is not a key of {image}: {advice}")
-    _check_value(key, value)
+    check_value(key, value)
+    if not key.startswith("~"):
+        _check_known(name, value)
 
 
 def _with_verb(advice: str) -> str:
     return "cannot be overridden, " + advice if advice.startswith("use ") else advice
 
 
-def _check_value(key: str, value: Scalar) -> None:
-    if value is not None and not isinstance(value, bool | int | float | str):
-        raise ValueError("must be a string, number, boolean or null")
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError("must be a finite number")
-    if key == "checkpointing.metric_name" and not (
+def _check_known(name: str, value: JsonValue) -> None:
+    if name == "checkpointing.metric_name" and not (
         value is None or (isinstance(value, str) and _METRIC.fullmatch(value))
     ):
         raise ValueError("must be null, or begin with train: or val: (val:accuracy)")
-    if key == "checkpointing.checkpoint_must_save_by" and not (
+    if name == "checkpointing.checkpoint_must_save_by" and not (
         value is None or (isinstance(value, str) and _SAVE_BY.fullmatch(value))
     ):
         raise ValueError("must be null or DD:HH:MM:SS (00:03:45:00)")
-    if not isinstance(value, str):
-        return
-    if len(value) > 512 or not _TEXT.fullmatch(value):
-        # In particular no ${oc.env:...}: it would write the environment into config.yaml.
-        raise ValueError("must be one line of at most 512 of: letters, digits, space, _.,:/@+=%-")
-    if ".." in value.split("/"):
-        raise ValueError("must not hold '..'")
-    if value.startswith("/") and not value.startswith(("/lustre/", "/opt/nemo-rl/")):
-        raise ValueError("must be a path below /lustre/ or /opt/nemo-rl/, or relative")
-    if key == "policy.model_name" and not (value.startswith("/") or _MODEL.fullmatch(value)):
+    if name == "policy.model_name" and not (
+        isinstance(value, str) and (value.startswith("/") or _MODEL.fullmatch(value))
+    ):
         raise ValueError("must be a model of the hub, owner/name, or a path below /lustre/")
 
 

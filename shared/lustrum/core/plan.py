@@ -10,11 +10,12 @@ from importlib.resources import files
 from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, JsonValue
 
 from lustrum.core import images, names
 from lustrum.core.cost import Prices, prices
-from lustrum.core.request import BadRequest, Scalar, StartRequest
+from lustrum.core.overrides import by_name, merged, split_key
+from lustrum.core.request import BadRequest, StartRequest
 
 # The tiers of Managed Lustre: MB/s per TiB -> (smallest GiB, step GiB, largest GiB).
 # Source: Managed Lustre, "performance tiers"; the API's own text is older and wrong.
@@ -72,7 +73,7 @@ class Profile(BaseModel):
     model_gib: float
     checkpoint_gib: float
     max_num_steps: int
-    overrides: dict[str, Scalar]
+    overrides: dict[str, JsonValue]
     environment: dict[str, str]
     timing: Timing
 
@@ -103,7 +104,7 @@ class RunPlan(BaseModel):
     max_num_steps: int
     save_period: int
     keep: int
-    overrides: dict[str, Scalar]
+    overrides: dict[str, JsonValue]
     environment: dict[str, str]
     code: str | None
     export_to: str
@@ -179,15 +180,19 @@ def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan
         known = images.resolve(image, request.ray_version)
     except ValueError as error:
         raise BadRequest("image", image, str(error)) from None
-    overrides = {**profile.overrides, **request.overrides}
-    max_steps = _whole(overrides.pop("grpo.max_num_steps", profile.max_num_steps))
+    overrides = merged(profile.overrides, request.overrides)
+    goal = by_name(overrides).get("grpo.max_num_steps", profile.max_num_steps)
+    overrides = {
+        key: value for key, value in overrides.items() if split_key(key)[1] != "grpo.max_num_steps"
+    }
+    max_steps = _whole(goal)
     for key, value in overrides.items():
         try:
             images.check_override(image, key, value, request.ray_version)
         except ValueError as error:
             raise BadRequest(f"overrides.{key}", value, str(error)) from None
     nodes = request.nodes or profile.nodes
-    _check_batch(overrides)
+    _check_batch(by_name(overrides))
     lustre = request.lustre
     capacity = lustre.capacity_gib if lustre else profile.lustre["capacity_gib"]
     tier = lustre.throughput_mbps_per_tib if lustre else profile.lustre["throughput_mbps_per_tib"]
@@ -201,7 +206,7 @@ def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan
         image=image,
         ray_version=known.ray_version,
         script=known.script,
-        model=str(overrides.get("policy.model_name", profile.model)),
+        model=str(by_name(overrides).get("policy.model_name", profile.model)),
         fetch_model=profile.fetch_model,
         nodes=nodes,
         gpus_per_node=profile.gpus_per_node,
@@ -272,7 +277,7 @@ def _priced(plan: RunPlan, table: Prices) -> RunPlan:
     return plan.model_copy(update={"worst_cost": round(worst, 2), "hourly_cost": round(hourly, 2)})
 
 
-def _whole(value: Scalar) -> int:
+def _whole(value: JsonValue) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:
         raise BadRequest(
             "overrides.grpo.max_num_steps", value, "must be a whole number from 1 to 1000000"
@@ -280,7 +285,7 @@ def _whole(value: Scalar) -> int:
     return value
 
 
-def _check_batch(overrides: dict[str, Scalar]) -> None:
+def _check_batch(overrides: dict[str, JsonValue]) -> None:
     """Refuse what NeMo-RL refuses only after the model is loaded: prompts x generations must be a
     multiple of train_global_batch_size, and equal to it with loss_fn.force_on_policy_ratio.
     Source: GRPO's setup at v0.4.0 to v0.7.0.

@@ -17,18 +17,19 @@ from pydantic import (
     BaseModel,
     ConfigDict,
     Field,
+    JsonValue,
     StringConstraints,
     TypeAdapter,
     ValidationError,
     field_validator,
 )
 
+from lustrum.core import overrides as grammar
 from lustrum.core.plain_text import NOT_SHOWN, looks_secret
 
 MAX_HOURS = 168.0  # of a run, extensions included
 MAX_AGE_HOURS = 744.0  # of a start: Pub/Sub keeps a message at most 31 days
 MAX_BYTES = 64 * 1024  # of one request, unpacked
-Scalar = bool | int | float | str | None
 
 RunId = Annotated[str, StringConstraints(pattern=r"^rl-[0-9a-f]{10}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
@@ -40,9 +41,7 @@ BucketUri = Annotated[
         max_length=1024,
     ),
 ]
-OverrideKey = Annotated[
-    str, StringConstraints(pattern=r"^[a-z_][a-zA-Z0-9_]*(\.[a-zA-Z_][a-zA-Z0-9_]*)+$")
-]
+OverrideKey = Annotated[str, StringConstraints(pattern=grammar.KEY, max_length=grammar.MAX_KEY)]
 
 
 class BadRequest(ValueError):
@@ -144,7 +143,9 @@ class StartRequest(_Strict):
     ) = None
     ray_version: Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")] | None = None
     lustre: LustreRequest | None = None
-    overrides: dict[OverrideKey, Scalar] = Field(default_factory=dict, max_length=100)
+    overrides: dict[OverrideKey, JsonValue] = Field(
+        default_factory=dict, max_length=grammar.MAX_KEYS
+    )
     checkpoints: CheckpointRequest = CheckpointRequest()
     limits: LimitsRequest = LimitsRequest()
     overlap: Literal["skip", "allow"] = "skip"
@@ -165,10 +166,13 @@ class StartRequest(_Strict):
 
     @field_validator("overrides")
     @classmethod
-    def _plain_values(cls, value: dict[str, Scalar]) -> dict[str, Scalar]:
+    def _bounded_values(cls, value: dict[str, JsonValue]) -> dict[str, JsonValue]:
         for key, item in value.items():
-            if isinstance(item, str) and (len(item) > 512 or re.search(r"[\x00-\x1f\x7f]", item)):
-                raise ValueError(f"{key}: must be one line of at most 512 characters")
+            try:
+                grammar.check_value(key, item)
+            except ValueError as error:
+                raise ValueError(f"{key}: {error}") from None
+        grammar.check_together(value)
         return value
 
 

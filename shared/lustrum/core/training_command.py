@@ -7,13 +7,15 @@ takes one string and gives it to `/bin/sh -c`; `entrypoint` quotes for that, in 
 from __future__ import annotations
 
 import json
-import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from lustrum.core.images import Image, Scalar, check_override
+from pydantic import JsonValue
+
+from lustrum.core.images import Image, check_override
+from lustrum.core.overrides import by_name, merged, split_key, written
 from lustrum.head.exits import Refused
 from lustrum.head.spec import read_spec
 
@@ -21,7 +23,7 @@ Mode = Literal["stage", "train", "list", "prune"]
 
 SUPERVISOR = "/etc/lustrum/supervisor.pyz"  # where the ConfigMap is mounted in the head
 PROMPTS, GENERATIONS = 32, 8  # per step, the original recipe
-_PLAIN = re.compile(r"[A-Za-z0-9_./-]+")
+_BATCH = "policy.train_global_batch_size"
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ class TrainingCommand:
         nodes, gpus_per_node: size of the cluster.
         checkpoint_dir, log_dir: folders on Lustre.
         save_period: steps between saves; keep: complete steps kept; max_num_steps: the last step.
-        overrides: what the request adds or changes, dotted key -> scalar.
+        overrides: what the request adds or changes, key -> JSON value.
         wandb: metrics go to Weights & Biases (a key is mounted in the pods).
         name: how the run is called there.
         resumes: it begins with a checkpoint of another run, whose goal or batch may differ.
@@ -49,13 +51,13 @@ class TrainingCommand:
     save_period: int
     keep: int
     max_num_steps: int
-    overrides: Mapping[str, Scalar] = field(default_factory=dict)
+    overrides: Mapping[str, JsonValue] = field(default_factory=dict)
     wandb: bool = False
     name: str = ""
     resumes: bool = False
 
 
-def training_settings(command: TrainingCommand) -> dict[str, Scalar]:
+def training_settings(command: TrainingCommand) -> dict[str, JsonValue]:
     """Return every override in the order given: the recipe, the request's, Lustrum's own.
 
     Raises:
@@ -64,7 +66,7 @@ def training_settings(command: TrainingCommand) -> dict[str, Scalar]:
     image, overrides = command.image, command.overrides
     for key, value in overrides.items():
         check_override(image.name, key, value, image.ray_version)
-    settings: dict[str, Scalar] = {"policy.model_name": command.model}
+    settings: dict[str, JsonValue] = {"policy.model_name": command.model}
     if image.takes_converter and "/Qwen2" in command.model:
         settings["policy.megatron_cfg.converter_type"] = "Qwen2ForCausalLM"
     if image.dataset_key:
@@ -74,14 +76,13 @@ def training_settings(command: TrainingCommand) -> dict[str, Scalar]:
         "grpo.num_generations_per_prompt": GENERATIONS,
         "checkpointing.metric_name": None,  # keep the newest; a metric could drop the newest step
     }
-    settings |= overrides
+    settings = merged(settings, overrides)
     # NeMo-RL asserts this after the model is loaded, on 64 GPUs.
-    prompts, each = (
-        settings["grpo.num_prompts_per_step"],
-        settings["grpo.num_generations_per_prompt"],
-    )
-    if isinstance(prompts, int) and isinstance(each, int):
-        settings.setdefault("policy.train_global_batch_size", prompts * each)
+    given = by_name(settings)
+    prompts = given.get("grpo.num_prompts_per_step")
+    each = given.get("grpo.num_generations_per_prompt")
+    if isinstance(prompts, int) and isinstance(each, int) and _BATCH not in given:
+        settings[_BATCH] = prompts * each
     settings |= {
         "grpo.max_num_steps": command.max_num_steps,
         "checkpointing.enabled": True,
@@ -107,12 +108,12 @@ def training_argv(command: TrainingCommand) -> list[str]:
         *image.launcher,
         image.script,
         *config,
-        *(f"{key}={hydra(value)}" for key, value in settings.items()),
+        *(written(key, value) for key, value in settings.items()),
         *_additions(command, settings),
     ]
 
 
-def _additions(command: TrainingCommand, settings: Mapping[str, Scalar]) -> list[str]:
+def _additions(command: TrainingCommand, settings: Mapping[str, JsonValue]) -> list[str]:
     """Return what the recipe lacks and setup would end without, each as a Hydra ``+key=value``.
 
     From v0.6.0 on, setup asserts a validation set while grpo.val_period is not 0. Megatron refuses
@@ -120,35 +121,12 @@ def _additions(command: TrainingCommand, settings: Mapping[str, Scalar]) -> list
     seen with NeMo-RL's own loader and megatron-core's scheduler; both end on all GPUs.
     """
     image, added = command.image, []
-    own_set = any(key.startswith("data.validation") for key in settings)
-    if image.validation and not own_set and settings.get("grpo.val_period") != 0:
+    own_set = any(split_key(key)[1].startswith("data.validation") for key in settings)
+    if image.validation and not own_set and by_name(settings).get("grpo.val_period") != 0:
         added.append(f"+data.validation={image.validation}")
     if command.resumes and image.is_megatron:
         added.append("+policy.megatron_cfg.scheduler.override_opt_param_scheduler=true")
     return added
-
-
-def hydra(value: Scalar) -> str:
-    """Write a scalar in Hydra's override grammar so that it is read back as the same value."""
-    if value is None:
-        return "null"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, int | float):
-        return repr(value)
-    if _PLAIN.fullmatch(value) and not _reads_as_other(value):
-        return value
-    return "'" + value.replace("\\", "\\\\").replace("'", "\\'") + "'"
-
-
-def _reads_as_other(text: str) -> bool:
-    if text.lower() in ("null", "true", "false", "nan", "inf", "-inf"):
-        return True
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def supervisor_spec(
