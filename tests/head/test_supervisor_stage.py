@@ -13,11 +13,12 @@ from typing import Any
 
 import pytest
 from lustrum.head import checkpoint_files
+from lustrum.head.spec import Spec
 
 from .conftest import RUN, Head
 from .google import Google
 
-Spec = dict[str, Any]
+Keys = dict[str, Any]
 CODE = "gs://bucket/a/code.zip"
 
 
@@ -48,7 +49,7 @@ class TestStage:
         assert head.last("stage.failed")["class"] == "CONFIG"
         assert not (head.lustre / "elsewhere").exists()
 
-    def test_stage_twice_gives_two_events(self, head: Head, google: Google, cloud: Spec) -> None:
+    def test_stage_twice_gives_two_events(self, head: Head, google: Google, cloud: Keys) -> None:
         head.run("stage", folders=["imported/step_8"], **cloud)
         head.run("stage", **cloud)
         assert len({event["event_id"] for event in google.of("stage.done")}) == 2
@@ -141,7 +142,7 @@ class TestFetchModel:
 
 class TestCode:
     def test_code_becomes_the_working_directory(
-        self, head: Head, google: Google, cloud: Spec
+        self, head: Head, google: Google, cloud: Keys
     ) -> None:
         google.objects["bucket/a/code.zip"] = zipped(
             {"mine/train.py": b"import mod; print('from', mod.X)", "mod.py": b"X = 'my code'"}
@@ -151,7 +152,7 @@ class TestCode:
         assert "from my code" in head.text()
 
     def test_code_is_pinned_for_later_attempts(
-        self, head: Head, google: Google, cloud: Spec
+        self, head: Head, google: Google, cloud: Keys
     ) -> None:
         command = [sys.executable, "t.py"]
         google.objects["bucket/a/code.zip"] = zipped({"t.py": b"print('first')"})
@@ -162,7 +163,7 @@ class TestCode:
         assert google.downloads == 1
 
     def test_code_what_it_lacks_comes_from_the_image(
-        self, head: Head, google: Google, cloud: Spec, tmp_path: Path
+        self, head: Head, google: Google, cloud: Keys, tmp_path: Path
     ) -> None:
         image = tmp_path / "image"
         (image / "examples").mkdir(parents=True)
@@ -178,13 +179,13 @@ class TestCode:
         "name", ["../evil.py", "/etc/evil.py", "a/../../evil.py", "a\\evil.py", "C:/evil.py"]
     )
     def test_code_zip_slip_is_refused_e14(
-        self, head: Head, google: Google, cloud: Spec, name: str
+        self, head: Head, google: Google, cloud: Keys, name: str
     ) -> None:
         google.objects["bucket/a/code.zip"] = zipped({name: b"x"})
         assert head.run("stage", code=CODE, **cloud) == 78
         assert not list(head.lustre.rglob("evil.py"))
 
-    def test_code_symbolic_link_is_refused(self, head: Head, google: Google, cloud: Spec) -> None:
+    def test_code_symbolic_link_is_refused(self, head: Head, google: Google, cloud: Keys) -> None:
         buffer = io.BytesIO()
         with zipfile.ZipFile(buffer, "w") as bundle:
             info = zipfile.ZipInfo("link")
@@ -193,13 +194,13 @@ class TestCode:
         google.objects["bucket/a/code.zip"] = buffer.getvalue()
         assert head.run("stage", code=CODE, **cloud) == 78
 
-    def test_code_that_is_no_zip(self, head: Head, google: Google, cloud: Spec) -> None:
+    def test_code_that_is_no_zip(self, head: Head, google: Google, cloud: Keys) -> None:
         google.objects["bucket/a/code.zip"] = b"<html>"
         assert head.run("stage", code=CODE, **cloud) == 78
         assert "not a usable zip" in head.last("stage.failed")["message"]
 
     def test_code_executable_stays_executable(
-        self, head: Head, google: Google, cloud: Spec
+        self, head: Head, google: Google, cloud: Keys
     ) -> None:
         google.objects["bucket/a/code.zip"] = zipped({"run.sh": b"#!/bin/sh\necho ran\n"}, 0o755)
         assert head.run("train", command=["./run.sh"], code=CODE, **cloud) == 0
@@ -207,7 +208,7 @@ class TestCode:
 
     @pytest.mark.parametrize(("status", "failure"), [(403, "ACCESS"), (404, "CONFIG")])
     def test_code_unreachable_has_its_class(
-        self, head: Head, google: Google, cloud: Spec, status: int, failure: str
+        self, head: Head, google: Google, cloud: Keys, status: int, failure: str
     ) -> None:
         google.objects["bucket/a/code.zip"] = b""
         google.storage_status = [status]
@@ -215,7 +216,7 @@ class TestCode:
         assert head.last("stage.failed")["class"] == failure
 
     def test_code_transient_failure_is_tried_again(
-        self, head: Head, google: Google, cloud: Spec
+        self, head: Head, google: Google, cloud: Keys
     ) -> None:
         google.objects["bucket/a/code.zip"] = zipped({"t.py": b""})
         google.storage_status = [503]
@@ -287,4 +288,5 @@ class TestRemove:
         monkeypatch.setattr(checkpoint_files.shutil, "rmtree", lambda *_, **__: None)
         checkpoint_files.remove(str(step))
         assert os.listdir(head.checkpoints) == ["pruned_step_2"]
-        assert checkpoint_files.all_steps(str(head.checkpoints)) == []
+        spec = Spec(run_id=RUN, lustre=str(head.lustre))
+        assert checkpoint_files.all_steps(spec) == []

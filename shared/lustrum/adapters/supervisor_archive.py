@@ -16,6 +16,7 @@ from importlib.resources import files
 MODULES = (
     "__init__",
     "checkpoint_files",
+    "checkpoint_rule",
     "code_archive",
     "exits",
     "last_error",

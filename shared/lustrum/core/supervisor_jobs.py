@@ -11,7 +11,6 @@ from contextlib import suppress
 from typing import Any
 
 from lustrum.core import checkpoints, images, names
-from lustrum.core.checkpoints import Checkpoint
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure
 from lustrum.core.plan import RunPlan
@@ -24,6 +23,7 @@ from lustrum.core.training_command import (
     supervisor_spec,
     training_argv,
 )
+from lustrum.head.checkpoint_rule import Checkpoint
 
 IMPORTED = "imported"  # folder of a run on Lustre that receives an earlier checkpoint
 _STEP = re.compile(r"step_(\d{1,8})")

@@ -10,8 +10,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from lustrum.core import kubernetes_objects, names, supervisor_jobs
-from lustrum.core.checkpoints import MANIFEST, export_shortfall, newest_complete
-from lustrum.core.checkpoints import Checkpoint as Seen
+from lustrum.core.checkpoints import export_shortfall
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
 from lustrum.core.progress import absorb, log_events
@@ -24,6 +23,8 @@ from lustrum.core.record import (
     shorten,
     staging_tries,
 )
+from lustrum.head.checkpoint_rule import MANIFEST, NEMO_RL, newest_complete
+from lustrum.head.checkpoint_rule import Checkpoint as Seen
 from lustrum.wiring.services import Services
 
 if TYPE_CHECKING:  # a function that needs neither does not load them
@@ -320,7 +321,7 @@ def _missing(services: Services, export: Export) -> str:
     except NotFound:
         manifest_text = None
     seen = Seen(export.step, export.files, export.bytes, None, complete=True)
-    shortfall = export_shortfall(seen, found, manifest_text)
+    shortfall = export_shortfall(NEMO_RL, seen, found, manifest_text)
     return f"{export.uri}: {shortfall}" if shortfall else ""
 
 

@@ -1,21 +1,28 @@
-"""The run on Lustre: its folders, and the checkpoints NeMo-RL leaves in them."""
+"""The run on Lustre: its folders, and the checkpoints its trainer leaves in them."""
 
 from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import stat
 import time
 from collections.abc import Iterator
-from typing import Any
 
+from lustrum.head.checkpoint_rule import (
+    MANIFEST,
+    Checkpoint,
+    Layout,
+    is_manifest,
+    judge,
+    newest_complete,
+    to_prune,
+)
 from lustrum.head.exits import Refused
 from lustrum.head.output import Event, Voice, now_text
 from lustrum.head.spec import Spec
 
-MANIFEST = "lustrum-manifest.json"
+BROKEN, PRUNED = "broken_", "pruned_"  # before the name of a step set aside, or being removed
 ATTEMPT = "attempt"  # in a run's folder: number of the attempt that may write its checkpoints
 
 
@@ -52,17 +59,17 @@ def take_over(spec: Spec) -> None:
         time.sleep(3 * spec.poll_seconds)  # until its supervisor has looked, and ended it
 
 
-def entries(folder: str, prefix: str = "") -> Iterator[tuple[int, str]]:
-    """(N, path) of each `<prefix>step_N` folder, ascending."""
+def entries(spec: Spec, prefix: str = "") -> Iterator[tuple[int, str]]:
+    """(N, path) of each folder of a step, its name after ``prefix``, ascending."""
     found = []
     try:
-        names = os.listdir(folder)
+        names = os.listdir(spec.checkpoints)
     except FileNotFoundError:
         names = []
     for name in names:
-        match = re.fullmatch(re.escape(prefix) + r"step_(\d+)", name)
-        if match and os.path.isdir(os.path.join(folder, name)):
-            found.append((int(match.group(1)), os.path.join(folder, name)))
+        step, path = spec.layout.step_of(name, prefix), os.path.join(spec.checkpoints, name)
+        if step is not None and os.path.isdir(path):
+            found.append((step, path))
     return iter(sorted(found))
 
 
@@ -77,61 +84,51 @@ def file_sizes(folder: str) -> dict[str, int]:
                 status = os.lstat(path)
             except OSError:
                 continue
-            if stat.S_ISREG(status.st_mode) and relative not in (MANIFEST, MANIFEST + ".tmp"):
+            if stat.S_ISREG(status.st_mode) and not is_manifest(relative):
                 sizes[relative] = status.st_size
     return sizes
 
 
-def read_json(path: str) -> dict[str, Any]:
-    """The object in a JSON file; {} when there is none or it is something else."""
+def read_text(path: str) -> str | None:
+    """The text of a small file, None when it cannot be read."""
     try:
         with open(path, encoding="utf-8") as file:
-            value = json.load(file)
+            return file.read()
     except (OSError, ValueError):
-        return {}
-    return value if isinstance(value, dict) else {}
+        return None
 
 
-def inspect_step(step: int, path: str) -> Event:
-    """Judge one step folder as `core.checkpoints.judge` does (a test compares them)."""
-    sizes = file_sizes(path)
-    total = read_json(os.path.join(path, "training_info.json")).get("total_steps")
-    if not isinstance(total, int) or isinstance(total, bool) or total < 0:
-        total = None
-    promised = read_json(os.path.join(path, MANIFEST)).get("sizes")
-    intact = not isinstance(promised, dict) or all(
-        sizes.get(name) == size for name, size in promised.items()
+def inspect(spec: Spec, step: int, path: str) -> Checkpoint:
+    """Judge the folder of a step by the rule of its trainer's layout, whatever it is called."""
+    layout = spec.layout
+    tracker = layout.tracker and read_text(os.path.join(os.path.dirname(path), layout.tracker))
+    proof = layout.total_key and layout.proof and read_text(os.path.join(path, layout.proof))
+    found = judge(
+        layout,
+        layout.folder(step),
+        file_sizes(path),
+        proof,
+        read_text(os.path.join(path, MANIFEST)),
+        tracker,
     )
-    return {
-        "step": step,
-        "files": len(sizes),
-        "bytes": sum(sizes.values()),
-        "total_steps": total,
-        "complete": total is not None and intact,
-    }
+    assert found is not None, "a layout reads the names it makes"
+    return found
 
 
-def all_steps(folder: str) -> list[Event]:
-    """Return what every ``step_N`` of a folder holds, oldest first."""
-    return [inspect_step(step, path) for step, path in entries(folder)]
-
-
-def newest_complete(steps: list[Event]) -> Event | None:
-    """Return the last complete one of some steps, None if none is."""
-    complete = [item for item in steps if item["complete"]]
-    return complete[-1] if complete else None
+def all_steps(spec: Spec) -> list[Checkpoint]:
+    """Return what every step of a run holds, oldest first."""
+    return [inspect(spec, step, path) for step, path in entries(spec)]
 
 
 def write_manifest(spec: Spec, step: int, path: str) -> Event:
     """Measure a committed step and write its manifest, atomically; raises OSError."""
     sizes = file_sizes(path)
-    total = read_json(os.path.join(path, "training_info.json")).get("total_steps")
     manifest = {
         "step": step,
         "files": len(sizes),
         "bytes": sum(sizes.values()),
         "sizes": sizes,
-        "total_steps": total,
+        "total_steps": inspect(spec, step, path).total_steps,
         "run_id": spec.run_id,
         "attempt": spec.attempt,
         "written_at": now_text(),
@@ -149,64 +146,77 @@ def remove(path: str) -> None:
     """Remove a folder; renamed first, so that half a removal is never taken for a step."""
     parent, name = os.path.split(path)
     doomed = path
-    if re.match(r"step_\d", name):
-        doomed = os.path.join(parent, "pruned_" + name)
+    if not name.startswith(("tmp", "old_", PRUNED, BROKEN)):
+        doomed = os.path.join(parent, PRUNED + name)
         shutil.rmtree(doomed, ignore_errors=True)
         os.rename(path, doomed)
     shutil.rmtree(doomed, ignore_errors=True)
 
 
-def clean_leftovers(folder: str, voice: Voice) -> None:
+def clean_leftovers(spec: Spec, voice: Voice) -> None:
     """Before an attempt: remove interrupted saves and removals.
 
     NeMo-RL replaces an existing step in two renames; if it died between them `old_step_N` is the
     only copy and gets its name back.
     """
-    present = {step for step, _ in entries(folder)}
-    for step, path in entries(folder, "old_"):
-        if step not in present and inspect_step(step, path)["complete"]:
-            os.rename(path, os.path.join(folder, f"step_{step}"))
-            voice.say(f"lustrum: step_{step} restored from old_step_{step}")
-    for prefix in ("tmp_", "old_", "pruned_"):
-        for _, path in entries(folder, prefix):
+    layout = spec.layout
+    present = {step for step, _ in entries(spec)}
+    for step, path in entries(spec, layout.replaced) if layout.replaced else ():
+        if step not in present and inspect(spec, step, path).complete:
+            name = layout.folder(step)
+            os.rename(path, os.path.join(spec.checkpoints, name))
+            voice.say(f"lustrum: {name} restored from {layout.replaced}{name}")
+    for prefix in _leftovers(layout):
+        for _, path in entries(spec, prefix):
             remove(path)
             voice.say(f"lustrum: removed stale {os.path.basename(path)}")
 
 
-def set_aside_broken(folder: str, steps: list[Event], voice: Voice) -> None:
-    """NeMo-RL loads the highest step_N, whatever it holds: rename incomplete ones."""
-    broken = [item["step"] for item in steps if not item["complete"]]
+def _leftovers(layout: Layout) -> list[str]:
+    """Prefixes of the folders that an interrupted save or removal leaves."""
+    return [*layout.renamed, *([layout.replaced] if layout.replaced else []), PRUNED]
+
+
+def set_aside_broken(spec: Spec, steps: list[Checkpoint], voice: Voice) -> None:
+    """A trainer loads the highest step, whatever it holds: rename incomplete ones.
+
+    verl loads the step that its tracker names, and begins anew without a word when that one is
+    not there: the tracker is made to name the newest complete step.
+    """
+    broken = [one.step for one in steps if not one.complete]
     for step in broken:
-        target = os.path.join(folder, f"broken_step_{step}")
+        name = spec.layout.folder(step)
+        target = os.path.join(spec.checkpoints, BROKEN + name)
         shutil.rmtree(target, ignore_errors=True)
-        os.rename(os.path.join(folder, f"step_{step}"), target)
+        os.rename(os.path.join(spec.checkpoints, name), target)
     if broken:
         voice.event("checkpoint.set_aside", steps=broken)
+    newest = newest_complete(steps)
+    if spec.layout.tracker and newest:
+        tracker = os.path.join(spec.checkpoints, spec.layout.tracker)
+        with open(tracker + ".tmp", "w", encoding="ascii") as file:
+            file.write(str(newest.step))
+        os.replace(tracker + ".tmp", tracker)
 
 
 def prune(spec: Spec, voice: Voice) -> None:
     """Keep the newest `keep` complete steps and whatever may still be in the making."""
-    folder = spec.checkpoints
-    steps = all_steps(folder)
-    complete = [item["step"] for item in steps if item["complete"]]
-    kept = complete[-max(spec.keep, 1) :]
+    layout = spec.layout
+    steps = all_steps(spec)
+    gone = to_prune(steps, spec.keep)
+    kept = [one.step for one in steps if one.complete and one.step not in gone]
     newest = kept[-1] if kept else -1
-    # An incomplete step newer than the newest complete one may be a commit this instant.
-    doomed = [
-        f"step_{item['step']}"
-        for item in steps
-        if kept and item["step"] < newest and item["step"] not in kept
-    ]
-    for prefix in ("tmp_", "old_", "pruned_", "broken_"):
-        for step, path in entries(folder, prefix):
+    doomed = [layout.folder(step) for step in gone]
+    for prefix in (*_leftovers(layout), BROKEN):
+        for step, path in entries(spec, prefix):
             idle = time.time() - newest_change(path)
-            if prefix == "pruned_" or (kept and step <= newest) or idle > spec.stale_tmp_seconds:
+            if prefix == PRUNED or (kept and step <= newest) or idle > spec.stale_tmp_seconds:
                 doomed.append(os.path.basename(path))
     for name in doomed:
         try:
-            remove(os.path.join(folder, name))
+            remove(os.path.join(spec.checkpoints, name))
         except FileNotFoundError:
-            continue  # NeMo-RL removed it first
+            continue  # the trainer removed it first
     voice.event("checkpoint.pruned", steps=kept, removed=doomed)
 
 

@@ -15,7 +15,8 @@ import urllib.parse
 import urllib.request
 import zipfile
 
-from lustrum.head.checkpoint_files import read_json
+from lustrum.head.checkpoint_files import read_text
+from lustrum.head.checkpoint_rule import json_object
 from lustrum.head.exits import Refused
 from lustrum.head.network import AccessToken, ask
 from lustrum.head.output import Voice
@@ -34,7 +35,7 @@ def fetch_code(spec: Spec, token: AccessToken, voice: Voice) -> str | None:
     if spec.code is None:
         return None
     root = os.path.join(spec.run_folder, "code")
-    pin = read_json(os.path.join(root, "code.json"))
+    pin = json_object(read_text(os.path.join(root, "code.json")))
     folder = os.path.join(root, str(pin.get("sha256"))[:16])
     if pin.get("url") == spec.code and os.path.isdir(folder):
         return folder

@@ -7,6 +7,7 @@ import os
 import re
 from dataclasses import dataclass, field, fields
 
+from lustrum.head.checkpoint_rule import LAYOUTS, Layout, own_layout
 from lustrum.head.exits import Refused
 
 
@@ -26,6 +27,9 @@ class Spec:
     code: str | None = None  # gs://bucket/path/code.zip
     resume_from: str | None = None  # a step folder on Lustre, absolute or below `lustre`
     folders: list[str] = field(default_factory=list)  # stage: make these below the run, no more
+    checkpoint_layout: str = "nemo-rl"  # a name of LAYOUTS, or "own" with the next two
+    checkpoint_pattern: str | None = None  # name of a step's folder, {step} for its number
+    complete_when: str | None = None  # file in it, there once it is complete
     keep: int = 2
     prune: bool = False  # train: also prune beyond `keep` after each commit
     stale_tmp_seconds: float = 1800  # prune: a tmp_step_N untouched for this long is stale
@@ -53,6 +57,13 @@ class Spec:
     def checkpoints(self) -> str:
         """The folder of its checkpoints."""
         return os.path.join(self.run_folder, "checkpoints")
+
+    @property
+    def layout(self) -> Layout:
+        """How its trainer leaves its checkpoints; raises ValueError."""
+        if self.checkpoint_layout == "own":
+            return own_layout(self.checkpoint_pattern or "", self.complete_when or "")
+        return LAYOUTS[self.checkpoint_layout]
 
     @property
     def cache(self) -> str:
@@ -92,4 +103,17 @@ def read_spec(text: str) -> Spec:
         raise Refused("CONFIG", f"spec.run_id: {spec.run_id!r} is not a run id")
     if not os.path.isabs(spec.lustre):
         raise Refused("CONFIG", f"spec.lustre: {spec.lustre!r} is not an absolute path")
+    if spec.checkpoint_layout not in (*LAYOUTS, "own"):
+        names = ", ".join((*LAYOUTS, "own"))
+        raise Refused(
+            "CONFIG", f"spec.checkpoint_layout: {spec.checkpoint_layout!r} is not one of {names}"
+        )
+    try:
+        assert spec.layout
+    except ValueError as error:
+        raise Refused(
+            "CONFIG",
+            f"spec.checkpoint_pattern {spec.checkpoint_pattern!r}, "
+            f"spec.complete_when {spec.complete_when!r}: {error}",
+        ) from None
     return spec

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 
-from lustrum.head.checkpoint_files import all_steps, inspect_step, make_folders, newest_complete
+from lustrum.head.checkpoint_files import all_steps, inspect, make_folders
+from lustrum.head.checkpoint_rule import MANIFEST, newest_complete
 from lustrum.head.code_archive import fetch_code
 from lustrum.head.exits import EXITS, Refused, failure_of
 from lustrum.head.model import check_model, fetch_model, remove_half_conversion
@@ -54,27 +54,28 @@ def adopt_checkpoint(spec: Spec, voice: Voice) -> int | None:
     if spec.resume_from is None:
         return None
     source = below(spec.lustre, spec.resume_from)
-    existing = newest_complete(all_steps(spec.checkpoints))
+    existing = newest_complete(all_steps(spec))
     if not os.path.isdir(source):
         if existing:  # staged before
-            return int(existing["step"])
+            return existing.step
         raise Refused("CONFIG", f"resume_from: there is no folder {source}")
-    match = re.fullmatch(r"step_(\d+)", os.path.basename(source))
-    found = inspect_step(int(match.group(1)) if match else -1, source)
-    if not found["complete"]:
+    named = spec.layout.step_of(os.path.basename(source))
+    found = inspect(spec, named or 0, source)
+    if not found.complete:
         raise Refused(
             "CONFIG",
             f"resume_from: {source} is not a complete checkpoint "
-            f"({found['files']} files, training_info.json total_steps: "
-            f"{found['total_steps']})",
+            f"({found.files} files, {spec.layout.proof or MANIFEST}"
+            f"{f' {spec.layout.total_key}' if spec.layout.total_key else ''}: "
+            f"{found.total_steps})",
         )
     check_model(spec, source)
-    step = int(match.group(1)) if match else int(found["total_steps"])
-    target = os.path.join(spec.checkpoints, f"step_{step}")
+    step = named if named is not None else int(found.total_steps or 0)
+    target = os.path.join(spec.checkpoints, spec.layout.folder(step))
     if source != target:
-        if existing and existing["step"] >= step:
-            return int(existing["step"])
+        if existing and existing.step >= step:
+            return existing.step
         shutil.rmtree(target, ignore_errors=True)  # an incomplete one
         os.rename(source, target)
-    voice.event("stage.progress", step, phase="checkpoint", bytes=found["bytes"])
+    voice.event("stage.progress", step, phase="checkpoint", bytes=found.bytes)
     return step

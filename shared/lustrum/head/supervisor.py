@@ -43,6 +43,7 @@ from __future__ import annotations
 import argparse
 import shutil
 import sys
+from dataclasses import asdict
 
 from lustrum.head.checkpoint_files import all_steps, prune
 from lustrum.head.exits import EXITS, Refused, Stopped, failure_of
@@ -59,7 +60,7 @@ def list_checkpoints(spec: Spec, voice: Voice) -> None:
     usage = shutil.disk_usage(spec.lustre)
     voice.event(
         "checkpoint.list",
-        checkpoints=all_steps(spec.checkpoints),
+        checkpoints=[asdict(one) for one in all_steps(spec)],
         free_bytes=usage.free,
         capacity_bytes=usage.total,
     )

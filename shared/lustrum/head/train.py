@@ -10,15 +10,14 @@ from collections.abc import Callable
 from typing import Any
 
 from lustrum.head.checkpoint_files import (
-    MANIFEST,
     all_steps,
     clean_leftovers,
     entries,
     make_folders,
-    newest_complete,
     set_aside_broken,
     take_over,
 )
+from lustrum.head.checkpoint_rule import MANIFEST, newest_complete
 from lustrum.head.code_archive import fetch_code
 from lustrum.head.exits import EXITS, Refused, Stopped, failure_of
 from lustrum.head.model import check_model, mark_conversion, remove_half_conversion
@@ -43,12 +42,12 @@ def train(spec: Spec, voice: Voice, token: AccessToken, signals: Signals) -> int
     except OSError as error:
         failure, message = failure_of(error), str(error)
         exit_code = EXITS[failure]
-    steps = within(spec.settle_seconds, lambda: all_steps(spec.checkpoints))
+    steps = within(spec.settle_seconds, lambda: all_steps(spec))
     newest = newest_complete(steps or [])
-    total = newest["total_steps"] if newest else 0
+    total = newest.total_steps if newest else 0
     voice.event(
         "job.completed",
-        newest["step"] if newest else 0,
+        newest.step if newest else 0,
         exit_code=exit_code,
         total_steps=total,
         max_steps=spec.max_steps,
@@ -65,17 +64,17 @@ def attempt(
     make_folders(spec)
     take_over(spec)
     voice.open_log(os.path.join(spec.run_folder, "logs", f"attempt-{spec.attempt}.log"))
-    clean_leftovers(spec.checkpoints, voice)
-    steps = all_steps(spec.checkpoints)
-    set_aside_broken(spec.checkpoints, steps, voice)
+    clean_leftovers(spec, voice)
+    steps = all_steps(spec)
+    set_aside_broken(spec, steps, voice)
     newest = newest_complete(steps)
-    done = newest["total_steps"] if newest else 0
+    done = (newest.total_steps or 0) if newest else 0
     voice.event("attempt.started", done, max_steps=spec.max_steps)
-    for step, path in entries(spec.checkpoints):
+    for step, path in entries(spec):
         if not os.path.exists(os.path.join(path, MANIFEST)):
             announce(spec, voice, step, path, None)  # committed as the last attempt died
     if newest:
-        check_model(spec, os.path.join(spec.checkpoints, f"step_{newest['step']}"))
+        check_model(spec, os.path.join(spec.checkpoints, spec.layout.folder(newest.step)))
         if 0 < spec.max_steps <= done:
             voice.say(f"lustrum: {done} of {spec.max_steps} steps are done, nothing to train")
             return 0, None, ""
