@@ -54,6 +54,13 @@ class TestWaiting:
         check_nothing_is_left(life, run)
         assert life.rings == []
 
+    def test_a_question_is_asked_and_repeated_alike_in_both(self) -> None:
+        """Each file is deployed alone, so what both need stands in both: the same."""
+        life, teardown = WORKFLOWS["rl_run"], WORKFLOWS["teardown"]
+        assert [life[name] for name in ("ask", "may_pass")] == [
+            teardown[name] for name in ("ask", "may_pass")
+        ]
+
     def test_f5_the_deployed_text_is_the_source(self) -> None:
         """templatefile() would eat ``${...}``."""
         text = (ROOT / "infra" / "terraform" / "workflows.tf").read_text()
