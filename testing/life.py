@@ -22,6 +22,7 @@ from unittest.mock import patch
 
 from lustrum.adapters.builds import Build
 from lustrum.adapters.workflows import Workflows
+from lustrum.core import names
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure
 from lustrum.core.names import LABEL_RUN
@@ -362,7 +363,8 @@ class Life:
 
     def _published(self, event: dict[str, Any]) -> None:
         if self.deliver_events:
-            self._spawn(self._deliver(json.dumps(event).encode(), {}))
+            data = json.dumps(event).encode()
+            self._spawn(self._deliver(data, {}, self.event_key(str(event["run_id"]))))
 
     def _build_changed(self, build: Build, subs: Mapping[str, str]) -> None:
         if not self.deliver_events:
@@ -372,13 +374,21 @@ class Life:
         attributes = {"buildId": build.build_id, "status": build.status}
         self._spawn(self._deliver(json.dumps(notice).encode(), attributes))
 
-    async def _deliver(self, data: bytes, attributes: dict[str, str]) -> None:
+    def event_key(self, run_id: str) -> str:
+        """Return the key that is mounted in a run's pods."""
+        for cluster in self.cloud.clusters:
+            secret = cluster.kubernetes.objects.get(("Secret", names.TOKENS_SECRET))
+            if cluster.name == run_id and secret is not None:
+                return str(secret["stringData"].get("event_key", ""))
+        return ""
+
+    async def _deliver(self, data: bytes, attributes: dict[str, str], key: str = "") -> None:
         for attempt in range(8):
             await asyncio.sleep(self.event_delay if attempt == 0 else 10)
             self._catch_up()
             try:
                 event_steps.handle_push(
-                    self.services, push(data, f"m{len(self.rings)}", attributes)
+                    self.services, push(data, f"m{len(self.rings)}", attributes, key=key)
                 )
             except Exception:
                 continue  # Pub/Sub delivers again

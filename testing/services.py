@@ -8,6 +8,7 @@ from typing import Any
 
 from lustrum.adapters.kubernetes import Kubernetes
 from lustrum.core.settings import Settings
+from lustrum.head.signature import ATTRIBUTE, sign
 from lustrum.wiring.services import Services
 from lustrum.wiring.settings import read_settings
 
@@ -97,11 +98,15 @@ def push(
     message_id: str = "1",
     attributes: Mapping[str, str] | None = None,
     published: str = "2026-01-01T00:00:00.000Z",
-    subscription: str = "projects/p/subscriptions/s",
+    subscription: str | None = None,
+    key: str = "",
 ) -> bytes:
-    """Return the body of a Pub/Sub push."""
+    """Return the body of a Pub/Sub push, through the subscription that brings such a message;
+    ``key`` signs it.
+    """
     import base64
 
+    subscription = subscription or f"projects/p/subscriptions/{topic_of(data, attributes)}-push"
     if isinstance(data, Mapping):
         data = json.dumps(data)
     if isinstance(data, str):
@@ -109,6 +114,23 @@ def push(
     message: dict[str, Any] = {"messageId": message_id, "publishTime": published}
     if data is not None:
         message["data"] = base64.b64encode(data).decode()
+    if key and isinstance(data, bytes):
+        attributes = {**(attributes or {}), ATTRIBUTE: sign(key, data)}
     if attributes:
         message["attributes"] = dict(attributes)
     return json.dumps({"message": message, "subscription": subscription}).encode()
+
+
+def topic_of(data: object, attributes: Mapping[str, str] | None) -> str:
+    """Return the topic that a message belongs to, by what it says."""
+    try:
+        found = json.loads(data) if isinstance(data, (bytes, str)) else data
+    except ValueError:
+        return "lustrum-events"
+    if "buildId" in (attributes or {}) or (
+        isinstance(found, Mapping) and {"steps", "status"} <= found.keys()
+    ):
+        return "cloud-builds"
+    if isinstance(found, Mapping) and "incident" in found and "type" not in found:
+        return "lustrum-alerts"
+    return "lustrum-events"

@@ -21,6 +21,7 @@ from lustrum.core.events import (
 )
 
 from testing.samples import NOW, RUN_ID
+from testing.services import topic_of
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -71,7 +72,12 @@ INCIDENT = st.dictionaries(
 
 
 def message(found: Any, **attributes: str) -> Message:
-    return Message(json.dumps(found).encode(), attributes, "m1")
+    return from_its_topic(json.dumps(found).encode(), attributes)
+
+
+def from_its_topic(data: bytes, attributes: dict[str, str]) -> Message:
+    subscription = f"projects/p/subscriptions/{topic_of(data, attributes)}-push"
+    return Message(data, attributes, "m1", subscription=subscription)
 
 
 def decode(found: Any, **attributes: str) -> Any:
@@ -127,7 +133,7 @@ class TestAnything:
     def test_decode_event_any_attributes(self, data: bytes, attributes: dict[str, str]) -> None:
         for more in ({}, {"type_url": "x"}, {"buildId": "b"}):
             try:
-                decode_event(Message(data, {**attributes, **more}, "m1"))
+                decode_event(from_its_topic(data, {**attributes, **more}))
             except MalformedEvent:
                 continue
 
@@ -205,6 +211,7 @@ class TestOthers:
                     "cluster_name": RUN_ID,
                 },
                 "m",
+                subscription="projects/p/subscriptions/lustrum-events-push",
             )
         )
         assert isinstance(event, ClusterNotice)

@@ -4,6 +4,7 @@ import itertools
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lustrum.core.events import JobEvent
@@ -135,12 +136,18 @@ class TestLogEvents:
     def test_log_events_are_found_between_other_lines(self) -> None:
         line = json.dumps({"type": "job.progress", "run_id": RUN_ID, "event_id": "e", "step": 3})
         text = f"noise\n(driver pid=7) LUSTRUM {line}\nLUSTRUM {{\nLUSTRUM []\nLUSTRUM {{}}\n"
-        assert [one.step for one in log_events(text)] == [3]
+        assert [one.step for one in log_events(text, RUN_ID, 0)] == [3]
+
+    @pytest.mark.parametrize("more", ({"run_id": "rl-ffffffffff"}, {"attempt": 2}), ids=repr)
+    def test_log_events_of_another_run_or_attempt_are_none(self, more: dict[str, Any]) -> None:
+        event = {"type": "job.completed", "run_id": RUN_ID, "attempt": 1, "event_id": "e"}
+        log = f"LUSTRUM {json.dumps({**event, **more})}\nLUSTRUM {json.dumps(event)}"
+        assert len(list(log_events(log, RUN_ID, 1))) == 1
 
     @given(st.text())
     def test_log_events_any_log(self, text: str) -> None:
-        list(log_events("LUSTRUM {" + text))
-        list(log_events(text))
+        list(log_events("LUSTRUM {" + text, RUN_ID, 0))
+        list(log_events(text, RUN_ID, 0))
 
     def test_log_events_a_deep_line_is_skipped(self) -> None:
-        assert list(log_events('LUSTRUM {"a": ' + "[" * 100_000)) == []
+        assert list(log_events('LUSTRUM {"a": ' + "[" * 100_000, RUN_ID, 0)) == []

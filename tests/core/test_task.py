@@ -12,6 +12,7 @@ from lustrum.core.progress import PREFIX
 from lustrum.core.request import StartRequest
 from lustrum.head.spec import Spec
 
+RUN_ID = "rl-0123456789"
 PLAN = make_plan(StartRequest(), "rl-0123456789", "exports")
 
 
@@ -27,17 +28,22 @@ class TestEnvironment:
 
 class TestListing:
     def test_newest_listing_of_a_log_counts(self) -> None:
-        def line(step: int) -> str:
+        def line(step: int, run_id: str = RUN_ID) -> str:
             one = {"step": step, "files": 3, "bytes": 9, "total_steps": step, "complete": True}
-            event = {"type": "checkpoint.list", "checkpoints": [one]}
+            event = {"type": "checkpoint.list", "run_id": run_id, "checkpoints": [one]}
             return PREFIX + json.dumps({**event, "free_bytes": 1, "capacity_bytes": 2})
 
-        found = supervisor_jobs.read_listing(f"noise\n{line(2)}\n{line(4)}\n{PREFIX}not json\n")
+        found = supervisor_jobs.read_listing(
+            f"noise\n{line(2)}\n{line(4)}\n{line(8, 'rl-ffffffffff')}\n{PREFIX}not json\n", RUN_ID
+        )
         assert found is not None
-        assert [one.step for one in found] == [4]
+        assert [one.step for one in found.checkpoints] == [4]
 
     def test_log_without_a_listing_has_none(self) -> None:
-        assert supervisor_jobs.read_listing('nothing\nLUSTRUM {"type": "job.progress"}\n') is None
+        assert (
+            supervisor_jobs.read_listing('nothing\nLUSTRUM {"type": "job.progress"}\n', RUN_ID)
+            is None
+        )
 
 
 class TestResume:

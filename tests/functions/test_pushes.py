@@ -295,7 +295,7 @@ class TestGoodPushes:
 
 
 class TestEvents:
-    def event(self, **more: Any) -> bytes:
+    def event(self, key: str = "", **more: Any) -> bytes:
         return push(
             {
                 "type": "job.progress",
@@ -303,7 +303,8 @@ class TestEvents:
                 "attempt": 0,
                 "event_id": "e",
                 **more,
-            }
+            },
+            key=key,
         )
 
     @pytest.mark.parametrize(
@@ -360,8 +361,10 @@ class TestEvents:
         services = FakeServices()
         post(client("start_run", services, monkeypatch), push({}))
         app = client("react_to_event", services, monkeypatch)
+        key = services.memory.peek("rl-3fb820c385").event_key
         for _ in range(3):
-            assert post(app, self.event(step=3, message="x" * 500_000)).status_code == 200
+            body = self.event(key, step=3, message="x" * 500_000)
+            assert post(app, body).status_code == 200
         assert len(services.memory.events("rl-3fb820c385")) == 1
 
     def test_a_ledger_that_is_away_asks_for_another_delivery(

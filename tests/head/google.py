@@ -20,6 +20,7 @@ class Google:
     def __init__(self) -> None:
         self.events: list[dict[str, Any]] = []
         self.attributes: list[dict[str, str]] = []
+        self.data: list[bytes] = []
         self.authorizations: list[str | None] = []
         self.objects: dict[str, bytes] = {}  # "bucket/name"
         self.downloads = 0
@@ -63,7 +64,8 @@ def serving() -> Iterator[Google]:
             status = google.publish_status.pop(0) if google.publish_status else 200
             if status == 200:
                 for message in json.loads(body)["messages"]:
-                    google.events.append(json.loads(base64.b64decode(message["data"])))
+                    google.data.append(base64.b64decode(message["data"]))
+                    google.events.append(json.loads(google.data[-1]))
                     google.attributes.append(message["attributes"])
             self.answer(status, b'{"messageIds": ["1"]}')
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any
+
+from lustrum.head.signature import is_signed
 
 from .conftest import RUN, Head, wait_for
 from .google import TOKEN, Google
@@ -20,6 +23,25 @@ class TestPublish:
         attributes = google.attributes[-1]
         assert attributes["type"] == "job.completed"
         assert (attributes["run_id"], attributes["attempt"]) == (RUN, "1")
+
+    def test_publish_is_signed_with_the_runs_key_which_is_never_printed(
+        self, head: Head, google: Google, cloud: Spec, tmp_path: Path
+    ) -> None:
+        key = "0123456789abcdef" * 4
+        (tmp_path / "event_key").write_text(key)
+        place = str(tmp_path / "event_key")
+        script = f"train(1, 2)\nsay(open({place!r}).read())"
+        assert head.train(script, max_steps=2, event_key=place, **cloud) == 0
+        signed = zip(google.data, google.attributes, strict=True)
+        assert google.data and all(is_signed(key, said, one["signature"]) for said, one in signed)
+        assert key not in head.text() and "<redacted>" in head.text()
+
+    def test_publish_without_a_key_is_not_signed(
+        self, head: Head, google: Google, cloud: Spec, tmp_path: Path
+    ) -> None:
+        place = str(tmp_path / "nothing")
+        assert head.train("train(1, 2)", max_steps=2, event_key=place, **cloud) == 0
+        assert google.attributes and not any("signature" in one for one in google.attributes)
 
     def test_publish_shape_of_the_contract(self, head: Head, google: Google, cloud: Spec) -> None:
         head.train("train(1, 2)", max_steps=2, attempt=3, **cloud)

@@ -23,8 +23,10 @@ def at(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
 
 
-def old(services: FakeServices, body: Any, hours: float, message_id: str = "1") -> bytes:
-    return push(body, message_id, published=at(services.now() - hours * HOUR))
+def old(
+    services: FakeServices, body: Any, hours: float, message_id: str = "1", key: str = ""
+) -> bytes:
+    return push(body, message_id, published=at(services.now() - hours * HOUR), key=key)
 
 
 class TestRule4StaleStarts:
@@ -94,7 +96,8 @@ class TestRule4StaleStarts:
             await life.until_state(run_id, "TRAINING")
             await life.until(lambda: any(one["type"] == "job.completed" for one in told))
             event = next(one for one in told if one["type"] == "job.completed")
-            body = old(life.services, event, 200, "late")
+            key = life.event_key(run_id)
+            body = old(life.services, event, 200, "late", key)
             assert reactions.handle_push(life.services, body) == {
                 "run_id": run_id, "status": "kept", "rung": True
             }  # fmt: skip

@@ -28,8 +28,10 @@ def job_event(run_id: str = ZERO, **more: Any) -> dict[str, Any]:
     return {"type": "job.progress", "run_id": run_id, "attempt": 1, "event_id": "e", **more}
 
 
-def react(services: FakeServices, body: Any, message_id: str = "1") -> dict[str, Any]:
-    return reactions.handle_push(services, push(body, message_id))
+def react(
+    services: FakeServices, body: Any, message_id: str = "1", key: str = ""
+) -> dict[str, Any]:
+    return reactions.handle_push(services, push(body, message_id, key=key))
 
 
 class TestRule7NumbersAreBounded:
@@ -76,7 +78,8 @@ class TestRule7NumbersAreBounded:
                 text = json.dumps({**event, "reward": 0, "seconds": 0}).replace(
                     '"reward": 0', f'"reward": {value}'
                 )
-                answer = react(life.services, text.encode(), f"w{number}")
+                key = life.event_key(run_id)
+                answer = react(life.services, text.encode(), f"w{number}", key)
                 assert answer["status"] == "kept"
             return await life.until_closed(run_id)
 

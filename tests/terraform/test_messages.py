@@ -8,7 +8,10 @@ import re
 import pytest
 import yaml
 from lustrum.core.alerts import ACTION_LABEL, AlertAction
+from lustrum.core.events import KINDS
 from lustrum.core.settings import Settings
+
+from infra.local.topics import PUSHED
 
 from .configuration import TERRAFORM, local_values, resources
 
@@ -27,6 +30,13 @@ class TestSubscriptions:
         (policy,) = PUSHES["dead_letter_policy"]
         assert policy["dead_letter_topic"] == "${google_pubsub_topic.dead[each.key].id}"
         assert 5 <= policy["max_delivery_attempts"] <= 100
+
+    def test_what_a_subscription_may_bring_is_bound_to_its_name(self) -> None:
+        topics, pushes = local_values()["topics"], local_values()["pushes"]
+        fed = {f"{topics[key]}-push" for key, one in pushes.items()
+               if one["function"] == "react_to_event"}  # fmt: skip
+        local = {f"{topic}-push" for topic, name in PUSHED.items() if name == "react-to-event"}
+        assert fed == local == set(KINDS)
 
     def test_push_subscription_retries_within_bounds(self) -> None:
         (retry,) = PUSHES["retry_policy"]

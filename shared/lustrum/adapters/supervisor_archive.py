@@ -24,6 +24,7 @@ MODULES = (
     "network",
     "output",
     "process",
+    "signature",
     "spec",
     "stage",
     "supervisor",

@@ -34,7 +34,7 @@ def list_runs(
         typer.echo(f"{run_id}: {why}", err=True)
     if as_json:
         for run in runs:
-            typer.echo(run.model_dump_json())
+            typer.echo(run.public_json())
         return
     out, now = console(), time.time()
     if not runs:

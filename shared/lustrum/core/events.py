@@ -40,7 +40,6 @@ class Message:
     message_id: str = ""
     published: datetime | None = None
     subscription: str = ""
-    delivery_attempt: int | None = None
 
 
 def _shortened(text: object) -> object:
@@ -152,6 +151,12 @@ class ClusterNotice(BaseModel):
 
 
 Event = JobEvent | BuildNotice | ClusterNotice | Incident
+# The push subscription, `<topic>-push`, that a kind must come through.
+KINDS: dict[str, tuple[type, ...]] = {
+    "lustrum-events-push": (JobEvent, ClusterNotice),
+    "cloud-builds-push": (BuildNotice,),
+    "lustrum-alerts-push": (Incident,),
+}
 
 
 def decode_push(body: bytes) -> Message:
@@ -172,25 +177,42 @@ def decode_push(body: bytes) -> Message:
     attributes = message.get("attributes") or {}
     if not isinstance(attributes, dict):
         raise MalformedEvent("message.attributes", "must be an object of strings", body)
-    attempt = found.get("deliveryAttempt")
     return Message(
         data=_base64(message.get("data"), body),
         attributes={_text(key): _text(value) for key, value in attributes.items()},
         message_id=_text(message.get("messageId") or message.get("message_id") or ""),
         published=_time(message.get("publishTime") or message.get("publish_time")),
         subscription=str(found.get("subscription") or ""),
-        delivery_attempt=attempt if isinstance(attempt, int) else None,
     )
 
 
 def decode_event(message: Message) -> Event:
     """Tell what a message of the event topics is.
 
+    Who may publish to a topic says what its messages may be: the job account of any run can write
+    to ``lustrum-events``, so an alert that comes from there is none.
+
     Raises:
-        MalformedEvent: it is none of the known kinds, or misses what its kind must have.
+        MalformedEvent: it is none of the known kinds, came through another kind's subscription, or
+            misses what its kind must have.
     """
+    subscription = message.subscription.rsplit("/", 1)[-1]
+    kinds = KINDS.get(subscription)
+    if kinds is None:
+        raise MalformedEvent(
+            "subscription",
+            f"{shown(subscription)} is none of {', '.join(KINDS)}",
+            message.data,
+        )
     try:
-        return _decoded(message)
+        event = _decoded(message)
+        if not isinstance(event, kinds):
+            raise MalformedEvent(
+                "subscription",
+                f"{subscription} brings no {type(event).__name__}; what it says was not believed",
+                message.data,
+            )
+        return event
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         place = ".".join(map(_text, first["loc"])) or "data"

@@ -20,6 +20,7 @@ Manifest = dict[str, Any]
 HASH_ANNOTATION = "lustrum.dev/spec-hash"
 TOKENS_MOUNT = "/etc/lustrum-tokens"
 JOB_MOUNT = "/etc/lustrum"
+EVENT_KEY = f"{TOKENS_MOUNT}/event_key"  # file
 WORKER_GROUP = "gpu"
 
 
@@ -28,9 +29,15 @@ def account(plan: RunPlan, expires: float) -> Manifest:
     return _object("v1", "ServiceAccount", names.JOB_ACCOUNT, plan, expires)
 
 
-def tokens(plan: RunPlan, expires: float, hf_token: str, wandb_key: str) -> Manifest:
-    """Return the Secret with the tokens as files; absent tokens are absent files."""
+def tokens(
+    plan: RunPlan, expires: float, hf_token: str, wandb_key: str, event_key: str = ""
+) -> Manifest:
+    """Return the Secret with the tokens, and the key that signs the run's events, as files; absent
+    ones are absent files.
+    """
     data = {}
+    if event_key:
+        data["event_key"] = event_key
     if hf_token:
         data["hf_token"] = hf_token
     if wandb_key:

@@ -100,6 +100,12 @@ def submission_id(run: str, attempt: int) -> str:
     return f"{run}-a{attempt}"
 
 
+def attempt_of(submission: str) -> int:
+    """Return the attempt that a Ray submission id names, 0 when it is no training."""
+    found = re.fullmatch(r"rl-[0-9a-f]{10}-a(\d{1,5})", submission)
+    return int(found.group(1)) if found else 0
+
+
 def stage_id(run: str, zone_attempt: int) -> str:
     """Return the Ray submission id of the staging job of one zone attempt."""
     return f"{run}-stage-z{zone_attempt}"

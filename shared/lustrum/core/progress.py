@@ -17,15 +17,20 @@ PREFIX = "LUSTRUM "
 SERIES = 1000  # points kept for the report
 
 
-def log_events(text: str) -> Iterator[JobEvent]:
-    """Return the events that the supervisor printed into a job's log, oldest first."""
+def log_events(text: str, run_id: str, attempt: int) -> Iterator[JobEvent]:
+    """Return the events that the supervisor of this run and attempt (0: staging) printed into a
+    job's log, oldest first. What is said of others counts for nothing: a training may show any
+    text, an older run's log too.
+    """
     for line in text.splitlines():
         _, found, body = line.partition(PREFIX)
         if found and body.startswith("{"):
             try:
-                yield JobEvent.model_validate(json.loads(body))
+                event = JobEvent.model_validate(json.loads(body))
             except (ValueError, ValidationError, RecursionError):
                 continue  # the training may print such a line too
+            if (event.run_id, event.attempt) == (run_id, attempt):
+                yield event
 
 
 def absorb(run: Run, event: JobEvent, now: float) -> bool:

@@ -225,6 +225,7 @@ class Run(BaseModel):
     zones_tried: list[str] = Field(default_factory=list)
     unfit: dict[str, str] | None = None  # zone -> why it cannot hold the run; None: not looked yet
     regions_closed: list[str] = Field(default_factory=list)
+    event_key: str = ""  # signs the events of the run's jobs; empty: a record from before keys
     wandb: bool = False  # a Weights & Biases key was mounted
     attempt: int = 0
     job: Job | None = None
@@ -243,6 +244,10 @@ class Run(BaseModel):
     closed_at: float | None = None
     log_uri: str | None = None
     report_uri: str | None = None
+
+    def public_json(self, indent: int | None = None) -> str:
+        """Return the record as people may read it: without the key of its events."""
+        return self.model_dump_json(indent=indent, exclude={"event_key"})
 
     @property
     def is_over(self) -> bool:

@@ -11,8 +11,10 @@ from contextlib import suppress
 from typing import Any
 
 from lustrum.core import checkpoints, images, names
+from lustrum.core.checkpoints import Listing
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure
+from lustrum.core.kubernetes_objects import EVENT_KEY
 from lustrum.core.plan import RunPlan
 from lustrum.core.progress import PREFIX
 from lustrum.core.record import Run
@@ -65,7 +67,7 @@ def train_spec(run: Run, settings: Settings, attempt: int) -> dict[str, Any]:
         keep=plan.keep,
         stall_seconds=plan.timing.stall,
         heartbeat_seconds=min(30.0, plan.timing.poll),
-        **_publishing(settings),
+        **_publishing(run, settings),
     )
 
 
@@ -80,14 +82,14 @@ def stage_spec(run: Run, settings: Settings, step_folder: str | None) -> dict[st
         fetch_model=plan.fetch_model,
         code=plan.code,
         resume_from=resume,
-        **_publishing(settings),
+        **_publishing(run, settings),
     )
 
 
 def folders_spec(run: Run, settings: Settings, step_folder: str) -> dict[str, Any]:
     """Return the spec of the job that only makes folders: an import needs its target to exist."""
     return supervisor_spec(
-        run.run_id, 0, folders=[f"{IMPORTED}/{step_folder}"], **_publishing(settings)
+        run.run_id, 0, folders=[f"{IMPORTED}/{step_folder}"], **_publishing(run, settings)
     )
 
 
@@ -115,13 +117,16 @@ def job_environment(plan: RunPlan) -> dict[str, str]:
     }
 
 
-def read_listing(log: str) -> tuple[Checkpoint, ...] | None:
-    """Return the newest listing in a job's log, None when it holds none."""
+def read_listing(log: str, run_id: str) -> Listing | None:
+    """Return the newest listing of a run in a job's log, None when it holds none."""
     for line in reversed(log.splitlines()):
         _, found, body = line.partition(PREFIX)
         if found:
             with suppress(ValueError):  # the training may print such a line too
-                return checkpoints.read_listing(json.loads(body)).checkpoints
+                event = json.loads(body)
+                listing = checkpoints.read_listing(event)
+                if event.get("run_id") == run_id:
+                    return listing
     return None
 
 
@@ -154,12 +159,16 @@ def newest_step_folder(uris: Iterable[str], wanted: str) -> str:
     return steps[max(steps)]
 
 
-def _publishing(settings: Settings) -> dict[str, Any]:
-    if not settings.is_local:
-        return {"project": settings.project, "topic": settings.events_topic}
-    return {
+def _publishing(run: Run, settings: Settings) -> dict[str, Any]:
+    where = {
         "project": settings.project,
         "topic": settings.events_topic,
+        "event_key": EVENT_KEY if run.event_key else None,
+    }
+    if not settings.is_local:
+        return where
+    return {
+        **where,
         "token": False,
         "pubsub_endpoint": settings.endpoints["pubsub"],
         "storage_endpoint": settings.endpoints["storage"],

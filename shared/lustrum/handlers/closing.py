@@ -141,9 +141,8 @@ def _write_report(services: Services, run: Run) -> str | None:
     folder = f"gs://{services.settings.report_bucket}/runs/{run.run_id}/"
     uri, problem = folder + "report.html", None
     try:
-        services.storage.write(
-            folder + "run.json", run.model_dump_json(indent=2).encode(), "application/json"
-        )
+        record = run.public_json(2).encode()
+        services.storage.write(folder + "run.json", record, "application/json")
         try:
             page = render(run, services.ledger.events(run.run_id))
         except Exception as error:  # what cannot be drawn costs the drawing, not the report
@@ -165,7 +164,7 @@ def _plain_page(run: Run, problem: str) -> str:
     from html import escape
 
     title = escape(f"{run.run_id} {run.outcome}: {run.reason}")
-    record = escape(run.model_dump_json(indent=2))
+    record = escape(run.public_json(2))
     return (
         f'<!doctype html><meta charset="utf-8"><title>{title}</title><h1>{title}</h1>'
         f"<p>The report could not be drawn ({escape(problem)}). This is the record:</p>"

@@ -97,7 +97,7 @@ def _claim_trouble(kubernetes: Kubernetes) -> str:
 def _ensure_objects(kubernetes: Kubernetes, run: Run, tokens: tuple[str, str]) -> None:
     expires = run.hard_deadline_at
     kubernetes.apply(kubernetes_objects.account(run.plan, expires))
-    kubernetes.apply(kubernetes_objects.tokens(run.plan, expires, *tokens))
+    kubernetes.apply(kubernetes_objects.tokens(run.plan, expires, *tokens, run.event_key))
     files = {"supervisor.pyz": supervisor_archive()}
     kubernetes.apply(kubernetes_objects.job_files(run.plan, expires, files))
 

@@ -11,10 +11,18 @@ from typing import Any
 from lustrum.core import names, supervisor_jobs
 from lustrum.core.alerts import AlertAction, Incident
 from lustrum.core.errors import MalformedEvent, NotFound, ServiceError
-from lustrum.core.events import BuildNotice, Event, JobEvent, decode_event, decode_push
+from lustrum.core.events import (
+    BuildNotice,
+    Event,
+    JobEvent,
+    Message,
+    decode_event,
+    decode_push,
+)
 from lustrum.core.progress import absorb
 from lustrum.core.record import Run, State
 from lustrum.handlers.once import once
+from lustrum.head.signature import ATTRIBUTE, is_signed
 from lustrum.wiring.services import Services
 
 Answer = dict[str, Any]
@@ -31,13 +39,22 @@ def handle_push(services: Services, body: bytes) -> Answer:
     try:
         message = decode_push(body)
         event = decode_event(message)
+        return {"run_id": event.run, **react(services, event, message)}
     except MalformedEvent as error:
         return _bury(services, error, body)
-    return {"run_id": event.run, **react(services, event)}
 
 
-def react(services: Services, event: Event) -> Answer:
-    """Keep one event and do what it asks for."""
+def react(services: Services, event: Event, message: Message | None = None) -> Answer:
+    """Keep one event and do what it asks for.
+
+    Args:
+        services: the services.
+        event: what it says.
+        message: as it came; its signature is checked. None: it did not come from outside.
+
+    Raises:
+        MalformedEvent: a job event that its run did not sign.
+    """
     run_id = event.run
     if run_id is None:
         if isinstance(event, Incident):
@@ -47,6 +64,8 @@ def react(services: Services, event: Event) -> Answer:
         run = services.ledger.load(run_id)
     except NotFound:
         return {"status": "ignored", "why": f"there is no run {run_id}"}
+    if isinstance(event, JobEvent) and message is not None:
+        _check_signature(run, message)
     new = services.ledger.append_event(run_id, event.event_id, event.model_dump(mode="json"))
     if isinstance(event, Incident):
         _act(services, run, event)
@@ -61,6 +80,15 @@ def react(services: Services, event: Event) -> Answer:
     if rung and run.callback_url is not None:
         services.workflows.ring(run.callback_url, {"run_id": run_id, "event": event.event_id})
     return {"status": "kept", "rung": rung}
+
+
+def _check_signature(run: Run, message: Message) -> None:
+    """Every run's jobs publish as accounts that look alike; the key is one run's alone."""
+    signature = message.attributes.get(ATTRIBUTE, "")
+    if run.event_key and not is_signed(run.event_key, message.data, signature):
+        raise MalformedEvent(
+            f"attributes.{ATTRIBUTE}", f"{run.run_id} did not sign this event", message.data
+        )
 
 
 def rings(run: Run, event: Event) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from contextlib import suppress
 from typing import Any
 
@@ -224,6 +225,7 @@ def _new_run(
         schedule=message.attributes.get("schedule"),
         request=request,
         plan=plan,
+        event_key=secrets.token_hex(32),
         created_at=now,
         deadline_at=now + plan.hours * 3600,
         hard_deadline_at=now + plan.hard_hours * 3600,

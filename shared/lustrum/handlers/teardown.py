@@ -199,7 +199,7 @@ def _save_log(
         problems.append(f"log of {identity}: {shorten(str(error), 200)}")
         return
     now = services.now()
-    events = list(log_events(text))
+    events = list(log_events(text, run.run_id, names.attempt_of(identity)))
 
     def edit(current: Run) -> None:
         current.log_uri = folder
@@ -239,7 +239,7 @@ def _newest_checkpoint(services: Services, run: Run) -> Checkpoint | None:
                 raise ServiceError(
                     Failure.INFRA_TRANSIENT, f"listing {identity} is {job.status}", retryable=True
                 )
-            listed = supervisor_jobs.read_listing(ray.logs(identity))
+            listed = supervisor_jobs.read_listing(ray.logs(identity), run.run_id)
             if listed is not None:
                 break
     except NotFound:
@@ -250,7 +250,7 @@ def _newest_checkpoint(services: Services, run: Run) -> Checkpoint | None:
         return known
     if listed is None:
         return known
-    newest = newest_complete(listed)
+    newest = newest_complete(listed.checkpoints)
     if newest is None:
         return None
     if known is not None and known.step == newest.step:

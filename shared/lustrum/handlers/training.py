@@ -205,11 +205,7 @@ def look(services: Services, run: Run) -> tuple[Kubernetes | None, Seen, list[Jo
         return kubernetes, Seen("MISSING", session_changed=changed, lost=lost), []
     except ServiceError as error:
         return kubernetes, Seen("UNREACHABLE", message=str(error), lost=lost), []
-    events = [
-        event
-        for event in log_events(log)
-        if (event.run_id, event.attempt) == (run.run_id, run.job.attempt)
-    ]
+    events = list(log_events(log, run.run_id, run.job.attempt))
     workers = nodes.alive - 1
     if lost is None and job.is_over and workers < run.plan.nodes:
         lost = Failure.NODE_LOST
@@ -343,7 +339,7 @@ def _stage_job(ray: RayJobs, run: Run, identity: str, spec: dict[str, Any]) -> A
         supervisor_jobs.job_environment(run.plan),
         {"run_id": run.run_id},
     )
-    events = list(log_events(ray.tail(job)))
+    events = list(log_events(ray.tail(job), run.run_id, 0))
     if not job.is_over:
         return _staging(f"staging job {identity} is {job.status}")
     if job.status == "SUCCEEDED":

@@ -12,6 +12,7 @@ import urllib.request
 from typing import Any
 
 from lustrum.head.output import Event, Voice
+from lustrum.head.signature import ATTRIBUTE, read_key, sign
 from lustrum.head.spec import Spec
 
 
@@ -76,6 +77,7 @@ class Publisher(threading.Thread):
         self._change = threading.Condition()
         self._busy = self._closing = False
         self._failures = 0
+        self._key = read_key(spec.event_key)
 
     def offer(self, event: Event) -> None:
         """Queue an event; a progress event still waiting is merged into the newer one."""
@@ -109,7 +111,10 @@ class Publisher(threading.Thread):
 
     def _send(self, event: Event) -> None:
         attributes = {key: str(event[key]) for key in ("type", "run_id", "attempt", "event_id")}
-        data = base64.b64encode(json.dumps(event).encode()).decode()
+        said = json.dumps(event).encode()
+        if self._key:
+            attributes[ATTRIBUTE] = sign(self._key, said)
+        data = base64.b64encode(said).decode()
         body = json.dumps({"messages": [{"data": data, "attributes": attributes}]}).encode()
         url = (
             f"{self._spec.pubsub_endpoint}/v1/projects/{self._spec.project}"

@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from lustrum.head.signature import read_key
 from lustrum.head.spec import Spec
 
 Event = dict[str, Any]
@@ -81,7 +82,8 @@ class Voice:
         self._began = int(time.time() * 1000)
         self._lock = threading.Lock()
         self._log: LogFile | None = None
-        self._secrets = [secret.encode() for secret in known_secrets()]
+        own = read_key(spec.event_key)
+        self._secrets = [secret.encode() for secret in (*known_secrets(), own) if secret]
         self.publish: Callable[[Event], None] = lambda event: None
 
     def open_log(self, path: str) -> None:

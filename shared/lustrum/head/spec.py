@@ -35,6 +35,7 @@ class Spec:
     stale_tmp_seconds: float = 1800  # prune: a tmp_step_N untouched for this long is stale
     project: str | None = None  # null: nothing is published
     topic: str = "lustrum-events"
+    event_key: str | None = None  # file of the key that signs events; null: they are not signed
     token: bool = True  # false: no access token (emulators)
     pubsub_endpoint: str = "https://pubsub.googleapis.com"
     storage_endpoint: str = "https://storage.googleapis.com"
