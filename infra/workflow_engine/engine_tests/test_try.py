@@ -8,7 +8,7 @@ import itertools
 import pytest
 from workflows_engine import HttpConnectionBroken, HttpConnectionFailed
 
-from engine_tests.support import Web, drive, failure, faults, result
+from engine_tests.support import Web, drive, failure, faults, result, warnings
 
 GET = '{call: http.get, args: {url: "http://a.b/"}, result: r}'
 
@@ -251,8 +251,6 @@ class TestRetry:
         ("retry", "message"),
         [
             ("5", "must be a policy"),
-            ("{max_retries: 5}", "no predicate"),
-            ("{predicate: '${retry.always}'}", "no max_retries"),
             ("{predicate: retry.always, max_retries: 5}", "not an expression"),
             ("{predicate: '${http.default_retry}', max_retries: 5}", "whole policy"),
             ("{predicate: '${two}', max_retries: 5}", "has 2 parameters"),
@@ -277,14 +275,32 @@ odd: {{params: [e], steps: [{{s: {{return: true}}}}]}}
             "{predicate: '${1}', max_retries: 5}",
             "{predicate: '${retry.always}', max_retries: '${\"5\"}'}",
             "{predicate: '${retry.always}', max_retries: -1}",
-            "{predicate: '${retry.always}', max_retries: 5, backoff: {initial_delay: '${null}'}}",
+            "{predicate: '${retry.always}', max_retries: 5, backoff: {initial_delay: '${\"1\"}'}}",
             "${[1]}",
         ],
     )
-    def test_a_policy_that_is_none_at_run_time_is_an_error(self, retry: str) -> None:
+    def test_a_policy_with_a_wrong_value_at_run_time_is_an_error(self, retry: str) -> None:
         _, end = attempts([503], f'"{retry}"' if retry.startswith("$") else retry)
         assert isinstance(end, dict)
         assert end["tags"] in (["TypeError"], ["ValueError"])
+
+    @pytest.mark.parametrize(
+        ("retry", "message"),
+        [
+            ("{max_retries: 2}", "no predicate"),
+            ("{predicate: '${retry.always}'}", "no max_retries"),
+            ("{}", "no predicate"),
+        ],
+    )
+    def test_a_part_that_is_missing_is_that_of_the_default_policy(
+        self, retry: str, message: str
+    ) -> None:
+        times, end = attempts([503], retry)
+        assert isinstance(end, dict)
+        assert end["code"] == 503
+        assert len(times) == (3 if "2" in retry else 6)
+        source = f"- t: {{try: {{call: sys.log, args: {{data: 1}}}}, retry: {retry}}}"
+        assert any(message in warning for warning in warnings(source))
 
 
 class TestExceptWithoutSteps:

@@ -58,20 +58,22 @@ FUNCTIONS["retry.always"] = Spec("retry.always", (("e", REQUIRED),), lambda _: T
 FUNCTIONS["retry.never"] = Spec("retry.never", (("e", REQUIRED),), lambda _: False)
 
 # Functions that block: only a `call` step may call them. The bodies are in calls.py.
+_HTTP: Final[tuple[tuple[str, Any], ...]] = (
+    ("url", REQUIRED),
+    ("timeout", None),
+    ("body", None),
+    ("headers", None),
+    ("query", None),
+    ("auth", None),
+    ("private_service_name", None),
+    ("ca_certificate", None),
+)
+# The page of http.get has no body; one by name is taken all the same.
+_GET: Final = (*(item for item in _HTTP if item[0] != "body"), ("body", None))
 BLOCKING: Final[dict[str, tuple[tuple[str, Any], ...]]] = {
-    **{
-        f"http.{verb}": (
-            ("url", REQUIRED),
-            ("headers", None),
-            ("body", None),
-            ("query", None),
-            ("auth", None),
-            ("timeout", None),
-            ("private_service_name", None),
-            ("ca_certificate", None),
-        )
-        for verb in ("get", "post", "put", "patch", "delete")
-    },
+    "http.get": _GET,
+    **{f"http.{verb}": _HTTP for verb in ("post", "put", "patch", "delete")},
+    "http.request": (("method", REQUIRED), *_HTTP),
     "sys.sleep": (("seconds", REQUIRED),),
     "sys.sleep_until": (("time", REQUIRED),),
     "sys.log": (
@@ -96,7 +98,6 @@ BLOCKING: Final[dict[str, tuple[tuple[str, Any], ...]]] = {
         ("project_id", None),
     ),
 }
-BLOCKING["http.request"] = (("method", REQUIRED), *BLOCKING["http.get"])
 
 __all__ = [
     "BLOCKING",

@@ -24,8 +24,8 @@ from workflows_engine.errors import (
 )
 from workflows_engine.registry import need
 from workflows_engine.scope import Scope
-from workflows_engine.stdlib import time_parse
-from workflows_engine.values import imported, measure, type_name
+from workflows_engine.stdlib import parse_time
+from workflows_engine.values import imported, measure, printable, to_json, type_name
 
 Args = dict[str, Any]
 Action = Callable[[Scope, Args], Awaitable[Any]]
@@ -186,10 +186,7 @@ async def _sleep(scope: Scope, args: Args) -> None:
 
 
 async def _sleep_until(scope: Scope, args: Args) -> None:
-    until = _given("sys.sleep_until", args)["time"]
-    if isinstance(until, str):
-        until = time_parse(until)
-    need("sys.sleep_until", "time", until, int, float)
+    until = parse_time("sys.sleep_until", "time", _given("sys.sleep_until", args)["time"])
     now = scope.frame.execution.engine.now()
     await _pause(scope, "sys.sleep_until", max(0.0, until - now))
 
@@ -213,14 +210,25 @@ _SEVERITIES = (
 )
 
 
+_LOGGED = (int, float, bool, str, list, dict)
+
+
 async def _log(scope: Scope, args: Args) -> None:
+    """One of data, text and json, which are not given when they are null (Google's page)."""
     given = _given("sys.log", args)
-    if sum(name in args for name in ("data", "text", "json")) != 1:
-        raise type_error("sys.log needs exactly one of data, text and json")
+    names = [name for name in ("data", "text", "json") if given[name] is not None]
+    if len(names) != 1:
+        raise type_error(f"sys.log needs exactly one of data, text and json, not {names or None}")
+    (name,) = names
+    payload = given[name]
+    need("sys.log", name, payload, *((dict,) if name == "json" else _LOGGED))
+    if name == "text" and type(payload) is not str:
+        payload = to_json(printable(payload))
+    if given["timeout"] is not None:
+        need("sys.log", "timeout", given["timeout"], int, float)
     severity = need("sys.log", "severity", given["severity"], str).upper()
     if severity not in _SEVERITIES:
         raise value_error(f"sys.log: severity {severity!r} is not one of {_SEVERITIES}")
-    payload = next(args[name] for name in ("data", "text", "json") if name in args)
     execution = scope.frame.execution
     execution.engine.log(execution, severity, payload)
 
@@ -261,15 +269,24 @@ def connector(name: str) -> Action:
 _RUN = "googleapis.workflowexecutions.v1.projects.locations.workflows.executions.run"
 
 
+def _child(function: str, args: Args) -> Args:
+    """The arguments of experimental.executions.* that are given, of the right types."""
+    given = {key: value for key, value in _given(function, args).items() if value is not None}
+    for name in ("workflow_id", "location", "project_id"):
+        if name in given or name == "workflow_id":
+            need(function, name, given.get(name), str)
+    return given
+
+
 async def _run(scope: Scope, args: Args) -> Any:
-    given = _given("experimental.executions.run", args)
-    return await connector(_RUN)(scope, {k: v for k, v in given.items() if v is not None})
+    return await connector(_RUN)(scope, _child("experimental.executions.run", args))
 
 
 async def _run_each(scope: Scope, args: Args) -> list[Any]:
-    given = _given("experimental.executions.map", args)
-    arguments = need("experimental.executions.map", "arguments", given.pop("arguments"), list)
-    common = {key: value for key, value in given.items() if value is not None}
+    common = _child("experimental.executions.map", args)
+    arguments = need(
+        "experimental.executions.map", "arguments", common.pop("arguments", None), list
+    )
     runs = [
         asyncio.ensure_future(connector(_RUN)(scope, {**common, "argument": argument}))
         for argument in arguments

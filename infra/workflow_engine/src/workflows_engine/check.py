@@ -209,7 +209,9 @@ class _Checker(Faults):
         for name in ("predicate", "max_retries"):
             if getattr(retry, name) is None:
                 default = "${http.default_retry_predicate}" if name == "predicate" else "5"
-                self.fault(retry.line, f"retry has no {name}", f"{name}: {default}")
+                self.warn(
+                    retry.line, f"retry has no {name}: {default} is taken", f"{name}: {default}"
+                )
         for value in (retry.predicate, retry.max_retries, retry.backoff):
             if value is not None:
                 self._value(value, names)

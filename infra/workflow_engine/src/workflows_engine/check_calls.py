@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workflows_engine import limits
@@ -14,7 +14,7 @@ from workflows_engine.connector_table import POSITIONAL
 from workflows_engine.errors import WorkflowError
 from workflows_engine.expressions import Call as CallNode
 from workflows_engine.expressions import Name, dotted_name
-from workflows_engine.model import Call, Const, Expr, MapValue, Routine, Value
+from workflows_engine.model import Call, Const, Expr, ListValue, MapValue, Routine, Value
 from workflows_engine.parser_values import constant
 
 CONNECTOR = re.compile(r"googleapis(\.[A-Za-z0-9]+){3,}")
@@ -26,6 +26,18 @@ Report = Callable[[int, str, str], None]
 def is_connector(name: str) -> bool:
     """Whether a name has the form of a connector; the list of all is Google's alone."""
     return name in GKE or CONNECTOR.fullmatch(name) is not None
+
+
+def parameters(name: str, routines: Mapping[str, Routine]) -> Sequence[tuple[str, Any]] | None:
+    """The parameters of a subworkflow or function with their defaults; None: unknown."""
+    if name in routines:
+        return [
+            (param, REQUIRED if default is None else default)
+            for param, default in routines[name].params
+        ]
+    if name in FUNCTIONS:
+        return FUNCTIONS[name].params
+    return BLOCKING.get(name)
 
 
 class CallChecker:
@@ -40,6 +52,9 @@ class CallChecker:
         name = call.function
         if not name or name.startswith("${"):
             return  # reported by the parser
+        if isinstance(call.args, ListValue):
+            self._list(name, call.args)
+            return
         given: dict[str, Value] = {}
         for key, value in call.args.items if call.args is not None else []:
             if isinstance(key, Const):
@@ -47,26 +62,36 @@ class CallChecker:
             else:
                 self._report(key.line, "the name of an argument cannot be an expression", "a name")
                 return
-        if name in self._routines:
-            params = [
-                (param, REQUIRED if default is None else default)
-                for param, default in self._routines[name].params
-            ]
+        params = parameters(name, self._routines)
+        if params is not None:
             self._named(name, params, given, call.line)
-        elif name in FUNCTIONS:
-            self._named(name, list(FUNCTIONS[name].params), given, call.line)
-        elif name in BLOCKING:
-            self._named(name, list(BLOCKING[name]), given, call.line)
             self._timeout(name, given.get("timeout"))
         elif is_connector(name):
             self._connector(given)
         else:
-            known = [*self._routines, *FUNCTIONS, *BLOCKING, *GKE]
-            self._report(
-                call.line,
-                f"there is no function or subworkflow {name!r}",
-                _close(name, known, "the name of a function, connector or subworkflow"),
-            )
+            self._unknown(name, call.line)
+
+    def _unknown(self, name: str, line: int) -> None:
+        known = [*self._routines, *FUNCTIONS, *BLOCKING, *GKE]
+        self._report(
+            line,
+            f"there is no function or subworkflow {name!r}",
+            _close(name, known, "the name of a function, connector or subworkflow"),
+        )
+
+    def _list(self, name: str, args: ListValue) -> None:
+        """A call step whose arguments are a list: by position, as on the page of sys.log."""
+        params = parameters(name, self._routines)
+        if params is not None:
+            least = sum(1 for _, default in params if default is REQUIRED)
+            names = [param for param, _ in params]
+            self._count(name, len(args.items), least, len(params), names, args.line)
+            given = dict(zip(names, args.items, strict=False))
+            self._timeout(name, given.get("timeout"))
+        elif is_connector(name):
+            self._report(args.line, f"{name} takes its arguments by name", "args: with a key each")
+        else:
+            self._unknown(name, args.line)
 
     def expression(self, call: CallNode, line: int) -> None:
         """A call inside an expression."""
@@ -127,7 +152,7 @@ class CallChecker:
             )
 
     def _named(
-        self, name: str, params: list[tuple[str, Any]], given: dict[str, Value], line: int
+        self, name: str, params: Sequence[tuple[str, Any]], given: dict[str, Value], line: int
     ) -> None:
         names = [param for param, _ in params]
         for param, default in params:
@@ -142,6 +167,8 @@ class CallChecker:
         if not (name.startswith("http.") and isinstance(value, Const)):
             return
         number = value.value
+        if number is None:
+            return
         if type(number) not in (int, float) or not 0 < number <= limits.HTTP_TIMEOUT_MAX_SECONDS:
             self._report(
                 value.line,

@@ -34,7 +34,8 @@ def compile_source(source: model.Source) -> dict[str, CompiledRoutine]:
     """Compile every routine of a source that has passed the checker."""
     compiled: dict[str, CompiledRoutine] = {}
     for routine in source.routines.values():
-        compiled[routine.name] = CompiledRoutine(routine.name, [])
+        names = [name for name, _ in routine.params]
+        compiled[routine.name] = CompiledRoutine(routine.name, [], names=names)
     for routine in source.routines.values():
         _RoutineCompiler(routine, compiled).compile()
     return compiled
@@ -182,7 +183,8 @@ class _RoutineCompiler:
 
     def _call(self, body: model.Call) -> Closure:
         function = body.function
-        pairs = body.args.items if body.args is not None else []
+        named = model.by_name(body.args, self._parameters(function))
+        pairs = named.items if named is not None else []
         if function in self._routines:
             routine = self._routines[function]
             args = self._map(pairs)
@@ -216,6 +218,12 @@ class _RoutineCompiler:
             return await action(scope, await values if args.waits else values)
 
         return self._store(Compiled(effect, waits=True), body.result)
+
+    def _parameters(self, function: str) -> list[str]:
+        if function in self._routines:
+            return self._routines[function].names
+        params = FUNCTIONS[function].params if function in FUNCTIONS else BLOCKING.get(function)
+        return [name for name, _ in params or ()]
 
     def _by_position(
         self,

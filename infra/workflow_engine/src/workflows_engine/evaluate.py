@@ -9,6 +9,7 @@ from __future__ import annotations
 import operator
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from math import isfinite
 from typing import Any
 
 from workflows_engine.builtins import CONSTANTS, FUNCTIONS, Spec
@@ -220,8 +221,10 @@ def _add(left: Any, right: Any) -> Any:
     if a is int and b is int:
         total = left + right
         return total if INT_MIN <= total <= INT_MAX else checked_int(total)
-    if (a is str and b is str) or (a in _NUMBERS and b in _NUMBERS):
+    if a is str and b is str:
         return left + right
+    if a in _NUMBERS and b in _NUMBERS:
+        return _finite("+", left + right)
     if (a is str and b in _JOINED) or (b is str and a in _JOINED):
         return to_string(left) + to_string(right)
     if a is list and b is list:
@@ -245,9 +248,16 @@ def _arithmetic(op: str, apply: Callable[[Any, Any], Any]) -> Callable[[Any, Any
             raise error("ZeroDivisionError", f"division by zero in {op!r}") from None
         except OverflowError:
             raise value_error(f"the result of {op!r} does not fit a double") from None
-        return checked_int(result) if type(result) is int else result
+        return checked_int(result) if type(result) is int else _finite(op, result)
 
     return run
+
+
+def _finite(op: str, result: float) -> float:
+    """Refuse what is no number of JSON: it could neither be returned nor sent."""
+    if isfinite(result):
+        return result
+    raise value_error(f"the result of {op!r} does not fit a double")
 
 
 def _negate(value: Any) -> Any:

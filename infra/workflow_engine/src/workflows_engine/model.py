@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -69,10 +70,10 @@ class Assign:
 
 @dataclass(slots=True)
 class Call:
-    """A call of a function, a subworkflow or a connector."""
+    """A call step; ``args`` by name, or by position when they are a list."""
 
     function: str
-    args: MapValue | None
+    args: MapValue | ListValue | None
     result: Target | None
     line: int
 
@@ -189,6 +190,16 @@ class Source:
     """A whole source: its routines by name."""
 
     routines: dict[str, Routine] = field(default_factory=dict)
+
+
+def by_name(args: MapValue | ListValue | None, names: Sequence[str]) -> MapValue | None:
+    """The arguments of a call step by name; a list is in the order of ``names``."""
+    if not isinstance(args, ListValue):
+        return args
+    pairs: list[tuple[Const | Expr, Value]] = [
+        (Const(name, args.line), value) for name, value in zip(names, args.items, strict=False)
+    ]
+    return MapValue(pairs, args.line)
 
 
 STEP_TYPES: dict[type, str] = {

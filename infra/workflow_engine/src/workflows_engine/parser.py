@@ -195,10 +195,12 @@ class Parser(ControlParser):
             self.fault(value.line, "call must be the name of a function", "call: http.get")
         args = tree.get("args")
         parsed = self.value(args) if args is not None else None
-        if parsed is not None and not isinstance(parsed, model.MapValue):
-            if isinstance(parsed, model.Const) and parsed.value is None:
-                parsed = None
-            else:
-                self.fault(tree.line, "args must be a map", "args: with a key for each parameter")
-                parsed = None
+        if parsed is not None and not isinstance(parsed, model.MapValue | model.ListValue):
+            if not (isinstance(parsed, model.Const) and parsed.value is None):
+                self.fault(
+                    tree.line,
+                    "args must be a map or a list",
+                    "args: with a key for each parameter",
+                )
+            parsed = None
         return model.Call(name, parsed, self._variable(tree.get("result"), "result"), value.line)

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 from workflows_engine.blocks import Block, Signal, run_block
-from workflows_engine.builtins import ALWAYS, BACKOFF, retryable
+from workflows_engine.builtins import ALWAYS, BACKOFF, CONSTANTS, retryable
 from workflows_engine.errors import WorkflowError, type_error, value_error
 from workflows_engine.evaluate import Compiled
 from workflows_engine.routines import CompiledRoutine, call
@@ -98,15 +98,17 @@ class _Retries:
         policy = await policy if self._policy.waits else policy
         if type(policy) is not dict:
             raise type_error(f"retry must be a policy, not {type_name(policy)}")
-        predicate = policy.get("predicate")
+        # No part of a policy is required (the published JSON schema); null is like absent.
+        given = {**CONSTANTS["http.default_retry"], **_set(policy)}
+        predicate = given["predicate"]
         if not isinstance(predicate, Function):
             raise type_error("the predicate of a retry must be the name of a predicate")
         self._predicate = predicate
-        self._max = _number("max_retries", policy.get("max_retries"), int)
-        backoff = policy.get("backoff", BACKOFF)
+        self._max = _number("max_retries", given["max_retries"], int)
+        backoff = given["backoff"]
         if type(backoff) is not dict:
             raise type_error(f"backoff must be a map, not {type_name(backoff)}")
-        merged = {**BACKOFF, **backoff}
+        merged = {**BACKOFF, **_set(backoff)}
         self._max_delay = _number("max_delay", merged["max_delay"], int, float)
         initial = _number("initial_delay", merged["initial_delay"], int, float)
         self._multiplier = _number("multiplier", merged["multiplier"], int, float)
@@ -119,3 +121,7 @@ def _number(name: str, value: Any, *kinds: type) -> Any:
     if not 0 <= value < 10**9:
         raise value_error(f"{name} must be between 0 and 1e9, not {value}")
     return value
+
+
+def _set(values: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if value is not None}

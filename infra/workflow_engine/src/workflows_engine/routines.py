@@ -15,11 +15,15 @@ from workflows_engine.scope import Frame, Scope
 
 @dataclass
 class CompiledRoutine:
-    """A routine ready to run; ``params`` with the closure of their default, or None."""
+    """A routine ready to run; ``params`` with the closure of their default, or None.
+
+    ``names`` are the parameters' names, there before the routine is compiled.
+    """
 
     name: str
     params: list[tuple[str, Compiled | None]]
     block: Block = field(default_factory=Block)
+    names: list[str] = field(default_factory=list)
 
 
 async def call(scope: Scope, routine: CompiledRoutine, args: Mapping[str, Any]) -> Any:

@@ -13,9 +13,10 @@ import hmac
 import math as _math
 import re
 import zoneinfo
+from collections.abc import Callable
 from typing import Any
 
-from workflows_engine.errors import value_error
+from workflows_engine.errors import WorkflowError, type_error, value_error
 from workflows_engine.registry import need, register
 from workflows_engine.scope import Scope
 from workflows_engine.values import checked_int, from_json, to_json
@@ -58,7 +59,10 @@ def to_double(value: Any) -> float:
     need("double", "value", value, str, float, int)
     if isinstance(value, str) and not re.fullmatch(_DOUBLE, value):
         raise value_error(f"double: cannot convert {value!r}")
-    return float(value)
+    number = float(value)
+    if not _math.isfinite(number):
+        raise value_error(f"double: {value!r} does not fit a double")
+    return number
 
 
 @register("string", "value")
@@ -85,8 +89,8 @@ def to_bool(value: Any) -> bool:
 
 @register("len", "value")
 def length(value: Any) -> int:
-    """Characters, elements, keys or bytes. Raises TypeError for the rest."""
-    return len(need("len", "value", value, str, list, dict, bytes))
+    """Characters, elements or keys. Raises TypeError for the rest, bytes among them."""
+    return len(need("len", "value", value, str, list, dict))
 
 
 @register("keys", "map")
@@ -95,19 +99,43 @@ def keys(value: Any) -> list[str]:
     return list(need("keys", "map", value, dict))
 
 
+_TYPES: dict[type, str] = {
+    type(None): "null",
+    bool: "boolean",
+    int: "integer",
+    float: "double",
+    str: "string",
+    bytes: "bytes",
+    list: "list",
+    dict: "map",
+}
+
+
+@register("get_type", "value")
+def get_type(value: Any) -> str:
+    """The name of a value's type, as the expression helpers' page spells it.
+
+    Raises WorkflowError (TypeError) for a function: the page names no type for it.
+    """
+    name = _TYPES.get(type(value))
+    if name is None:
+        raise type_error("get_type: a function is no value")
+    return name
+
+
 # list and map
 
 
-@register("list.concat", "list", "element")
+@register("list.concat", "objs", "val")
 def list_concat(items: Any, element: Any) -> list[Any]:
     """A new list with ``element`` at its end. Raises TypeError."""
-    return [*need("list.concat", "list", items, list), element]
+    return [*need("list.concat", "objs", items, list), element]
 
 
-@register("list.prepend", "list", "element")
+@register("list.prepend", "objs", "val")
 def list_prepend(items: Any, element: Any) -> list[Any]:
     """A new list with ``element`` at its beginning. Raises TypeError."""
-    return [element, *need("list.prepend", "list", items, list)]
+    return [element, *need("list.prepend", "objs", items, list)]
 
 
 @register("map.get", "map", "keys", "default", default=None)
@@ -176,13 +204,21 @@ def math_floor(x: Any) -> int:
 @register("math.max", "x", "y")
 def math_max(x: Any, y: Any) -> Any:
     """The larger of two numbers. Raises TypeError."""
-    return max(need("math.max", "x", x, int, float), need("math.max", "y", y, int, float))
+    return _chosen("math.max", max, x, y)
 
 
 @register("math.min", "x", "y")
 def math_min(x: Any, y: Any) -> Any:
     """The smaller of two numbers. Raises TypeError."""
-    return min(need("math.min", "x", x, int, float), need("math.min", "y", y, int, float))
+    return _chosen("math.min", min, x, y)
+
+
+def _chosen(function: str, choose: Callable[[Any, Any], Any], x: Any, y: Any) -> Any:
+    """One of two numbers: an integer when both are, else a double (Google's pages)."""
+    need(function, "x", x, int, float)
+    need(function, "y", y, int, float)
+    number = choose(x, y)
+    return number if type(x) is int and type(y) is int else float(number)
 
 
 # json, base64, hash, uuid
@@ -191,74 +227,108 @@ def math_min(x: Any, y: Any) -> Any:
 @register("json.decode", "data")
 def json_decode(data: Any) -> Any:
     """The value of a JSON text or its bytes. Raises TypeError, ValueError."""
-    return from_json(need("json.decode", "data", data, str, bytes))
+    text = need("json.decode", "data", data, str, bytes)
+    # Bytes are text in UTF-8, as if by text.decode (Google's page).
+    return from_json(text.decode("utf-8", "replace") if isinstance(text, bytes) else text)
+
+
+def _indentation(function: str, value: Any) -> tuple[str, str] | None:
+    """The prefix and the indent of each line; None: everything in one line.
+
+    ``indent`` is a boolean, or a map with the optional strings ``prefix`` (default: none) and
+    ``indent`` (default: four spaces). Raises WorkflowError (TypeError, ValueError) for others.
+    """
+    if value is None or value is False:
+        return None
+    if value is True:
+        value = {}
+    need(function, "indent", value, dict)
+    unknown = value.keys() - {"prefix", "indent"}
+    if unknown:
+        raise value_error(
+            f"{function}: indent has no key {min(unknown)!r}, only prefix and indent"
+        )
+    prefix = need(function, "indent.prefix", value.get("prefix", ""), str)
+    return prefix, need(function, "indent.indent", value.get("indent", "    "), str)
+
+
+def _encode(function: str, data: Any, indent: Any) -> str:
+    lines = _indentation(function, indent)
+    try:
+        if lines is None:
+            return to_json(data, separators=(",", ":"))
+        text = to_json(data, indent=lines[1])
+    except WorkflowError as exc:
+        raise value_error(f"{function}: {exc.value['message']}") from None
+    return text.replace("\n", "\n" + lines[0])
 
 
 @register("json.encode_to_string", "data", "indent", indent=None)
 def json_encode_to_string(data: Any, indent: Any) -> str:
     """JSON text, in one line without spaces unless ``indent``. Raises TypeError."""
-    if indent is not None:
-        need("json.encode_to_string", "indent", indent, int, str)
-    return to_json(data, indent=indent, separators=None if indent is not None else (",", ":"))
+    return _encode("json.encode_to_string", data, indent)
 
 
 @register("json.encode", "data", "indent", indent=None)
 def json_encode(data: Any, indent: Any) -> bytes:
     """The bytes of json.encode_to_string. Raises TypeError."""
-    return json_encode_to_string(data, indent).encode("utf-8", "replace")
+    return _encode("json.encode", data, indent).encode("utf-8", "replace")
 
 
 @register("base64.encode", "data", "padding", padding=True)
 def base64_encode(data: Any, padding: Any) -> str:
     """Base64 text of bytes. Raises TypeError."""
     need("base64.encode", "padding", padding, bool)
-    raw = need("base64.encode", "data", data, bytes, str)
-    raw = raw.encode("utf-8", "replace") if isinstance(raw, str) else raw
-    text = _base64.b64encode(raw).decode()
+    text = _base64.b64encode(need("base64.encode", "data", data, bytes)).decode()
     return text if padding else text.rstrip("=")
+
+
+_BASE64 = re.compile(r"[A-Za-z0-9+/]*(={0,2})")
 
 
 @register("base64.decode", "data", "padding", padding=True)
 def base64_decode(data: Any, padding: Any) -> bytes:
-    """Bytes of Base64 text, also of the URL-safe alphabet. Raises TypeError, ValueError."""
+    """The bytes of a Base64 text; carriage returns and newlines in it are ignored.
+
+    Raises WorkflowError (ValueError) for a character outside the alphabet, and for a length
+    that does not fit: with ``padding`` a multiple of 4, without it no padding characters.
+    """
     need("base64.decode", "padding", padding, bool)
-    raw = need("base64.decode", "data", data, str, bytes)
-    text = raw if isinstance(raw, str) else raw.decode("ascii", "replace")
-    text = text.replace("-", "+").replace("_", "/")
+    text: str = need("base64.decode", "data", data, str)
+    text = text.replace("\r", "").replace("\n", "")
+    match = _BASE64.fullmatch(text)
+    if match is None:
+        raise value_error("base64.decode: data has a character outside the Base64 alphabet")
+    if padding and len(text) % 4:
+        raise value_error(
+            f"base64.decode: {len(text)} characters are no multiple of 4; write padding: false "
+            "for text without padding"
+        )
     if not padding:
+        if match[1]:
+            raise value_error("base64.decode: data has padding though padding is false")
         text += "=" * (-len(text) % 4)
     try:
         return bytes(_base64.b64decode(text, validate=True))
-    except (binascii.Error, ValueError) as exc:
+    except binascii.Error as exc:
         raise value_error(f"base64.decode: {exc}") from None
 
 
-_HASHES = {
-    "MD5": "md5",
-    "SHA1": "sha1",
-    "SHA256": "sha256",
-    "SHA384": "sha384",
-    "SHA512": "sha512",
-}
+_HASHES = ("MD5", "SHA1", "SHA224", "SHA256", "SHA384", "SHA512")
 
 
 def _hash_name(function: str, algorithm: Any) -> str:
-    name = need(function, "algorithm", algorithm, str).upper().replace("-", "")
+    name: str = need(function, "algorithm", algorithm, str)
     if name not in _HASHES:
-        raise value_error(f"{function}: unknown algorithm {algorithm!r}, not one of {[*_HASHES]}")
-    return _HASHES[name]
-
-
-def _bytes(function: str, param: str, value: Any) -> bytes:
-    need(function, param, value, bytes, str)
-    return value.encode("utf-8", "replace") if isinstance(value, str) else bytes(value)
+        raise value_error(f"{function}: unknown algorithm {name!r}, not one of {_HASHES}")
+    return name.lower()
 
 
 @register("hash.compute_checksum", "data", "algorithm")
 def compute_checksum(data: Any, algorithm: Any) -> bytes:
     """A digest as bytes. Raises TypeError, ValueError (unknown algorithm)."""
     name = _hash_name("hash.compute_checksum", algorithm)
-    raw = _bytes("hash.compute_checksum", "data", data)
+    raw: bytes = need("hash.compute_checksum", "data", data, bytes)
     return hashlib.new(name, raw, usedforsecurity=False).digest()
 
 
@@ -266,8 +336,8 @@ def compute_checksum(data: Any, algorithm: Any) -> bytes:
 def compute_hmac(key: Any, data: Any, algorithm: Any) -> bytes:
     """A keyed digest as bytes. Raises TypeError, ValueError (unknown algorithm)."""
     name = _hash_name("hash.compute_hmac", algorithm)
-    secret = _bytes("hash.compute_hmac", "key", key)
-    return hmac.new(secret, _bytes("hash.compute_hmac", "data", data), name).digest()
+    secret: bytes = need("hash.compute_hmac", "key", key, bytes)
+    return hmac.new(secret, need("hash.compute_hmac", "data", data, bytes), name).digest()
 
 
 @register("uuid.generate", scoped=True)
@@ -281,34 +351,58 @@ def uuid_generate(scope: Scope) -> str:
 
 @register("time.format", "seconds", "timezone", timezone="UTC")
 def time_format(seconds: Any, timezone: Any) -> str:
-    """ISO 8601 text of a Unix time in an IANA time zone."""
+    """ISO 8601 text of a Unix time, with microseconds, in a time zone of the tz database.
+
+    An empty ``timezone`` is UTC; an offset of zero is written ``Z``.
+    """
     need("time.format", "seconds", seconds, int, float)
+    name: str = need("time.format", "timezone", timezone, str)
     try:
-        zone = zoneinfo.ZoneInfo(need("time.format", "timezone", timezone, str))
+        zone = zoneinfo.ZoneInfo(name or "UTC")
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError) as exc:
+        raise value_error(f"time.format: no time zone {name!r}: {exc}") from None
+    try:
         moment = _datetime.datetime.fromtimestamp(seconds, zone)
-    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OverflowError, OSError) as exc:
+    except (ValueError, OverflowError, OSError) as exc:
         raise value_error(f"time.format: {exc}") from None
-    text = moment.isoformat()
-    return text.removesuffix("+00:00") + "Z" if timezone == "UTC" else text
+    return moment.isoformat(timespec="microseconds").replace("+00:00", "Z")
+
+
+_RFC_3339 = re.compile(
+    r"(\d{4}-\d\d-\d\d)[Tt](\d\d:\d\d:\d\d)(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII
+)
 
 
 @register("time.parse", "value")
 def time_parse(value: Any) -> float:
-    """Unix time in seconds of an RFC 3339 text."""
-    text = need("time.parse", "value", value, str)
+    """Unix time in seconds of an RFC 3339 text; digits beyond microseconds are dropped."""
+    return parse_time("time.parse", "value", value)
+
+
+def parse_time(function: str, param: str, value: Any) -> float:
+    """Unix time in seconds of an argument of type RFC 3339 text (section 5.6)."""
+    text: str = need(function, param, value, str)
+    match = _RFC_3339.fullmatch(text)
+    if match is None:
+        raise value_error(f"{function}: {text!r} is no RFC 3339 time such as 2024-05-08T12:01:00Z")
+    day, clock, fraction, zone = match.groups(default="")
     try:
-        moment = _datetime.datetime.fromisoformat(text)
-        if moment.tzinfo is None:
-            raise ValueError("the time has no zone; end it with Z or +00:00")
+        moment = _datetime.datetime.fromisoformat(f"{day}T{clock}{fraction[:7]}{zone.upper()}")
         return moment.timestamp()
     except (ValueError, OverflowError) as exc:
-        raise value_error(f"time.parse: {exc}") from None
+        raise value_error(f"{function}: {exc}") from None
 
 
 @register("sys.get_env", "name", "default", default=None, scoped=True)
 def get_env(scope: Scope, name: Any, other: Any) -> Any:
-    """An environment variable; null when it is not set (only TypeError is documented)."""
-    return scope.frame.execution.environment.get(need("sys.get_env", "name", name, str), other)
+    """An environment variable, or ``default``; null when neither is there.
+
+    Raises WorkflowError (TypeError) for a name or a default that is no string.
+    """
+    need("sys.get_env", "name", name, str)
+    if other is not None:
+        need("sys.get_env", "default", other, str)
+    return scope.frame.execution.environment.get(name, other)
 
 
 @register("sys.now", scoped=True)

@@ -46,42 +46,53 @@ def _whole(function: str, text: str) -> str:
     return text
 
 
-_CHARSETS = ("UTF-8", "US-ASCII", "ISO-8859-1", "UTF-16", "UTF-16BE", "UTF-16LE")
+# IANA names (in lower case) of the charsets that are taken, with Python's name of the codec.
+_CHARSETS = {
+    "utf-8": "utf-8",
+    "us-ascii": "ascii",
+    "utf-16": "utf-16",
+    "utf-16be": "utf-16-be",
+    "utf-16le": "utf-16-le",
+    **{f"iso-8859-{n}": f"iso8859-{n}" for n in range(1, 17) if n != 12},
+    **{f"windows-{n}": f"cp{n}" for n in range(1250, 1259)},
+    **{name: name for name in ("koi8-r", "koi8-u", "shift_jis", "euc-jp", "iso-2022-jp",
+                               "euc-kr", "gbk", "gb18030", "big5")},
+    "macintosh": "mac-roman",
+    "ibm866": "cp866",
+}  # fmt: skip
 
 
 def _charset(function: str, value: Any) -> str:
-    name: str = need(function, "charset", value, str).upper()
-    if name not in _CHARSETS:
-        raise value_error(f"{function}: charset {value!r} is not one of {_CHARSETS}")
-    return name
+    name: str = need(function, "charset", value, str)
+    codec = _CHARSETS.get(name.lower())
+    if codec is None:
+        raise value_error(f"{function}: charset {name!r} is not one of {', '.join(_CHARSETS)}")
+    return codec
 
 
 @register("text.decode", "data", "charset", charset="UTF-8")
 def decode(data: Any, charset: Any) -> str:
-    """Text of bytes. Raises TypeError, ValueError (charset, bytes that are no such text)."""
+    """The text of bytes; what the charset cannot decode becomes U+FFFD."""
     raw: bytes = need("text.decode", "data", data, bytes)
-    try:
-        return raw.decode(_charset("text.decode", charset))
-    except ValueError as exc:
-        raise value_error(f"text.decode: {exc}") from None
+    return raw.decode(_charset("text.decode", charset), "replace")
 
 
-@register("text.encode", "data", "charset", charset="UTF-8")
+@register("text.encode", "text", "charset", charset="UTF-8")
 def encode(data: Any, charset: Any) -> bytes:
-    """Bytes of text. Raises TypeError, ValueError (charset, a character it does not have)."""
-    text: str = need("text.encode", "data", data, str)
+    """The bytes of a text. Raises ValueError for characters that the charset lacks."""
+    text: str = need("text.encode", "text", data, str)
     try:
         return text.encode(_charset("text.encode", charset))
-    except ValueError as exc:
+    except UnicodeError as exc:
         raise value_error(f"text.encode: {exc}") from None
 
 
 @register("text.find_all", "source", "substr")
-def find_all(source: Any, substr: Any) -> list[dict[str, Any]]:
-    """Where ``substr`` stands in ``source``: maps of index and match. Raises TypeError."""
+def find_all(source: Any, substr: Any) -> list[int]:
+    """The indexes, in code points, of the matches that do not overlap, from the left."""
     text = need("text.find_all", "source", source, str)
     part = need("text.find_all", "substr", substr, str)
-    return [{"index": m.start(), "match": part} for m in re.finditer(re.escape(part), text)]
+    return [match.start() for match in re.finditer(re.escape(part), text)]
 
 
 @register("text.find_all_regex", "source", "regexp")
@@ -111,26 +122,12 @@ def replace_all(source: Any, substr: Any, repl: Any) -> str:
 
 @register("text.replace_all_regex", "source", "regexp", "repl")
 def replace_all_regex(source: Any, regexp: Any, repl: Any) -> str:
-    r"""As text.replace_all, by a pattern; ``\1`` is a group. Raises TypeError, ValueError."""
-    text = need("text.replace_all_regex", "source", source, str)
-    template = need("text.replace_all_regex", "repl", repl, str)
-    pattern = _pattern("text.replace_all_regex", regexp)
-
-    def replacement(match: Any) -> str:
-        def group(reference: re.Match[str]) -> str:
-            number = reference[1]
-            if number == "\\":
-                return "\\"
-            try:
-                return match[int(number)] or ""
-            except IndexError:
-                raise value_error(
-                    f"text.replace_all_regex: there is no group {number} in {pattern.pattern!r}"
-                ) from None
-
-        return re.sub(r"\\([0-9\\])", group, template)
-
-    replaced: str = pattern.sub(replacement, _whole("text.replace_all_regex", text))
+    """The longest of the leftmost matches replaced; ``repl`` is literal: no back references."""
+    function = "text.replace_all_regex"
+    text = need(function, "source", source, str)
+    new = need(function, "repl", repl, str)
+    pattern = _pattern(function, regexp, longest=True)
+    replaced: str = pattern.sub(lambda _: new, _whole(function, text))
     return replaced
 
 
@@ -171,8 +168,14 @@ def to_upper(source: Any) -> str:
 
 @register("text.url_decode", "source")
 def url_decode(source: Any) -> str:
-    """Decode ``%XX`` and ``+``. Raises TypeError."""
-    return urllib.parse.unquote_plus(need("text.url_decode", "source", source, str))
+    """Percent escapes as UTF-8 and pluses as spaces. Raises ValueError for a stray %."""
+    text: str = need("text.url_decode", "source", source, str)
+    stray = re.search(r"%(?![0-9a-fA-F]{2})", text)
+    if stray is not None:
+        raise value_error(
+            f"text.url_decode: the % at {stray.start()} is not followed by two hexadecimal digits"
+        )
+    return urllib.parse.unquote_plus(text)
 
 
 @register("text.url_encode", "source")
@@ -188,4 +191,5 @@ def url_encode_plus(source: Any) -> str:
 
 
 def _quote(text: str) -> str:
-    return urllib.parse.quote(text, safe="", errors="replace")
+    """Percent escapes for all but letters, digits and ``.-_``, as the pages say: ~ as well."""
+    return urllib.parse.quote(text, safe="", errors="replace").replace("~", "%7E")

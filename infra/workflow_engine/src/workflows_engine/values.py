@@ -213,7 +213,7 @@ def _refuse(value: Any) -> Any:
 def from_json(text: str | bytes) -> Any:
     """The value of a JSON text. Raises ValueError tagged as such."""
     try:
-        value = json.loads(text, parse_constant=_no_constant)
+        value = json.loads(text, parse_constant=_no_constant, parse_float=_double)
         if _SURROGATE.search(text if isinstance(text, str) else text.decode()):
             value = json.loads(_paired(json.dumps(value, ensure_ascii=False)))
         return imported(value)
@@ -227,6 +227,13 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 def _paired(text: str) -> str:
     """The text with half characters, which UTF-8 cannot encode, replaced."""
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _double(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} does not fit a double")
+    return number
 
 
 def _no_constant(name: str) -> Any:
