@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from workflows_engine import stdlib, stdlib_text
+from workflows_engine import stdlib, stdlib_encodings, stdlib_text
 from workflows_engine.registry import FUNCTIONS, REQUIRED, Spec
 from workflows_engine.values import Function
 
@@ -107,5 +107,6 @@ __all__ = [
     "Spec",
     "retryable",
     "stdlib",
+    "stdlib_encodings",
     "stdlib_text",
 ]
