@@ -25,7 +25,6 @@ from lustrum.core.training_command import (
     supervisor_spec,
     training_argv,
 )
-from lustrum.head.checkpoint_rule import Checkpoint
 
 IMPORTED = "imported"  # folder of a run on Lustre that receives an earlier checkpoint
 _STEP = re.compile(r"step_(\d{1,8})")
