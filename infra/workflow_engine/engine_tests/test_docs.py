@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from workflows_engine.mock_file import read_mocks
+
 GUIDE = Path(__file__).parents[1] / "README.md"
 
 
@@ -13,6 +15,11 @@ class TestGuide:
         blocks = re.findall(r"```python\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
         program = next(block for block in blocks if "virtual.run" in block)
         exec(compile(program, str(GUIDE), "exec"), {})
+
+    def test_the_example_of_mocks_is_a_file_of_mocks(self) -> None:
+        blocks = re.findall(r"```yaml\n(.*?)```", GUIDE.read_text(encoding="utf-8"), re.DOTALL)
+        file = read_mocks(next(block for block in blocks if block.startswith("mocks:")))
+        assert len(file.mocks) == 4 and len(file.callbacks) == 1
 
     def test_every_documented_limit_is_the_enforced_one(self) -> None:
         from workflows_engine import limits

@@ -43,7 +43,10 @@ class Callbacks:
         """Open an endpoint for an HTTP method; gives its URL."""
         id_ = self._execution.uuid()
         self._by_id[id_] = Callback(id_, method)
-        return f"{self._execution.engine.base_url}/v1/{self._execution.name}/callbacks/{id_}"
+        engine = self._execution.engine
+        url = f"{engine.base_url}/v1/{self._execution.name}/callbacks/{id_}"
+        engine.callback_created(url, method)
+        return url
 
     def __iter__(self) -> Any:
         return iter(self._by_id.values())

@@ -16,6 +16,8 @@ from workflows_engine.check import check
 from workflows_engine.engine import Engine
 from workflows_engine.errors import ApiError, Fault, FaultySource, HttpConnectionFailed
 from workflows_engine.execution import Execution
+from workflows_engine.mock_file import MockFile, is_mock_file, read_mocks
+from workflows_engine.mocks import Mocks
 from workflows_engine.values import to_json
 from workflows_engine.workflow import Workflow
 
@@ -50,6 +52,7 @@ def _parser() -> argparse.ArgumentParser:
     run.add_argument(
         "--virtual-time", action="store_true", help="no wait takes time; HTTP calls fail"
     )
+    _mock_option(run, "; no wait takes time")
     run.add_argument("--verbose", action="store_true", help="steps and bill on stderr")
 
     checks = commands.add_parser("check", help="find what Google Cloud would refuse")
@@ -61,8 +64,21 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--host", default="127.0.0.1")
     serve.add_argument("--port", type=int, default=0, help="REST and callbacks; 0: a free one")
     serve.add_argument("--grpc-port", type=int, default=0, help="gRPC; 0: a free one")
+    _mock_option(serve, "")
     serve.add_argument("--workflow", type=_pair, action="append", default=[], metavar="NAME=FILE")
+    commands.add_parser("mock-schema", help="the JSON schema of files of mocks, for editors")
     return parser
+
+
+def _mock_option(parser: argparse.ArgumentParser, more: str) -> None:
+    parser.add_argument(
+        "--mock",
+        type=Path,
+        action="append",
+        default=[],
+        metavar="FILE",
+        help=f"answer HTTP calls and connectors from a file{more}",
+    )
 
 
 def _read(path: Path) -> str:
@@ -73,7 +89,7 @@ def _read(path: Path) -> str:
 
 
 def _check(files: Sequence[Path], strict: bool, as_json: bool) -> int:
-    found = [fault for path in files for fault in check(_read(path), str(path))[1]]
+    found = [fault for path in files for fault in _faults(_read(path), str(path))]
     refused = [fault for fault in found if strict or not fault.warning]
     if as_json:
         print(json.dumps([_finding(fault, strict) for fault in found], indent=2))
@@ -83,6 +99,17 @@ def _check(files: Sequence[Path], strict: bool, as_json: bool) -> int:
     if not refused:
         print("ok")
     return 2 if refused else 0
+
+
+def _faults(text: str, path: str) -> list[Fault]:
+    """The faults of a workflow or of a file of mocks."""
+    if not is_mock_file(text):
+        return check(text, path)[1]
+    try:
+        read_mocks(text, path)
+    except FaultySource as exc:
+        return exc.faults
+    return []
 
 
 def _finding(fault: Fault, strict: bool) -> dict[str, Any]:
@@ -100,7 +127,22 @@ def _log(_execution: Execution, severity: str, payload: Any) -> None:
     print(f"{severity}: {text}", file=sys.stderr, flush=True)
 
 
-def _engine(args: argparse.Namespace, http: Any, **more: Any) -> Engine:
+def _mocks(files: Sequence[Path]) -> Mocks | None:
+    """The mocks of all files, in order. Raises FaultySource."""
+    if not files:
+        return None
+    both = MockFile()
+    for path in files:
+        one = read_mocks(_read(path), str(path))
+        both.mocks += one.mocks
+        both.callbacks += one.callbacks
+    return Mocks(both)
+
+
+def _engine(args: argparse.Namespace, http: Any, mocks: Mocks | None, **more: Any) -> Engine:
+    if mocks is not None:
+        http = mocks.http
+        more |= {"connectors": {"*": mocks.connector}, "on_callback": mocks.callback_created}
     return Engine(
         http=http,
         endpoints=dict(args.endpoint),
@@ -117,8 +159,13 @@ async def _no_network(*_: Any) -> Any:
     raise HttpConnectionFailed("there is no network in virtual time")
 
 
-async def _in_virtual_time(args: argparse.Namespace, workflow: Workflow) -> int:
-    return await _execute(args, workflow, _engine(args, _no_network), "")
+async def _in_virtual_time(
+    args: argparse.Namespace, workflow: Workflow, mocks: Mocks | None
+) -> int:
+    code = await _execute(args, workflow, _engine(args, _no_network, mocks), "")
+    for line in mocks.unused() if mocks is not None else []:
+        print(line, file=sys.stderr)
+    return code
 
 
 async def _in_real_time(args: argparse.Namespace, workflow: Workflow) -> int:
@@ -128,7 +175,7 @@ async def _in_real_time(args: argparse.Namespace, workflow: Workflow) -> int:
 
     client = HttpClient()
     # The callbacks of the execution must be reachable while it runs.
-    server = Server(lambda url: _engine(args, client, base_url=url))
+    server = Server(lambda url: _engine(args, client, None, base_url=url))
     await server.start()
     try:
         return await _execute(args, workflow, server.engine, server.url)
@@ -173,12 +220,13 @@ def _report(execution: Execution) -> None:
 def _run(args: argparse.Namespace) -> int:
     try:
         workflow = Workflow(_read(args.file), str(args.file))
+        mocks = _mocks(args.mock)
     except FaultySource as exc:
         print(exc, file=sys.stderr)
         return 2
     try:
-        if args.virtual_time:
-            return virtual.run(lambda: _in_virtual_time(args, workflow))
+        if args.virtual_time or mocks is not None:
+            return virtual.run(lambda: _in_virtual_time(args, workflow, mocks))
         return asyncio.run(_in_real_time(args, workflow))
     except ApiError as exc:
         print(json.dumps({"message": exc.message, "code": exc.code}), file=sys.stderr)
@@ -187,12 +235,14 @@ def _run(args: argparse.Namespace) -> int:
         return 130
 
 
-async def _serve(args: argparse.Namespace, workflows: dict[str, Workflow]) -> int:
+async def _serve(
+    args: argparse.Namespace, workflows: dict[str, Workflow], mocks: Mocks | None
+) -> int:
     from workflows_engine.http_client import HttpClient
     from workflows_engine.server import Server
 
     client = HttpClient()
-    server = Server(lambda url: _engine(args, client, base_url=url))
+    server = Server(lambda url: _engine(args, client, mocks, base_url=url))
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -219,10 +269,15 @@ def _start(args: argparse.Namespace) -> int:
         except FaultySource as exc:
             print(exc, file=sys.stderr)
             faults += 1
+    try:
+        mocks = _mocks(args.mock)
+    except FaultySource as exc:
+        print(exc, file=sys.stderr)
+        faults += 1
     if faults:
         return 2
     try:
-        return asyncio.run(_serve(args, workflows))
+        return asyncio.run(_serve(args, workflows, mocks))
     except ApiError as exc:
         print(f"cannot deploy: {exc.message}", file=sys.stderr)
         return 1
@@ -239,5 +294,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _check(args.file, args.strict, args.json)
         case "run":
             return _run(args)
+        case "mock-schema":
+            print(json.dumps(MockFile.model_json_schema(), indent=2))
+            return 0
         case _:
             return _start(args)

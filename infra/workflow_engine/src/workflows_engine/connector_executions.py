@@ -13,12 +13,16 @@ _PREFIX = "googleapis.workflowexecutions.v1.projects.locations.workflows.executi
 _METHODS = ("run", "create", "get", "list", "cancel")
 
 
+def named(name: str) -> bool:
+    """Whether this module knows a connector."""
+    return name.startswith(_PREFIX) and name.removeprefix(_PREFIX) in _METHODS
+
+
 def handles(call: ConnectorCall) -> bool:
     """Whether this module answers the call; `run` it always does."""
-    method = call.name.removeprefix(_PREFIX)
-    if not call.name.startswith(_PREFIX) or method not in _METHODS:
+    if not named(call.name):
         return False
-    return method == "run" or "workflowexecutions" not in call.engine.endpoints
+    return call.name == f"{_PREFIX}run" or "workflowexecutions" not in call.engine.endpoints
 
 
 async def run(call: ConnectorCall) -> Any:

@@ -11,6 +11,8 @@ from typing import Any
 from workflows_engine.connector_call import ConnectorCall
 from workflows_engine.errors import error, type_error, value_error
 
+NAMES = ("gke.request", "gke.create_job", "gke.await_job", "gke.delete_job")
+
 
 async def run(call: ConnectorCall) -> Any:
     """Run gke.request, gke.create_job, gke.await_job or gke.delete_job."""

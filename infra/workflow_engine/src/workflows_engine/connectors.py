@@ -22,6 +22,13 @@ def refused(exc: ApiError) -> WorkflowError:
     return http_error(exc.code, {"Content-Type": "application/json"}, body)
 
 
+def knows(name: str, args: dict[str, Any]) -> bool:
+    """Whether a connector is built in: it has a module or a row, or its name says its request."""
+    if name in connector_gke.NAMES or name in POSITIONAL or connector_executions.named(name):
+        return True
+    return row_for(name, args) is not None
+
+
 async def run(call: ConnectorCall) -> Any:
     """Run to the end of the operation. Raises TimeoutError, OperationError, HttpError."""
     try:

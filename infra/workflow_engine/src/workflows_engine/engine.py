@@ -49,6 +49,8 @@ class Engine:
     :param http: answers http.* calls; by default aiohttp does, in real time only.
     :param connectors: handlers by connector name or pattern (``googleapis.container.*``).
     :param endpoints: base URL by service, for the built-in connectors (``cloudbuild``, ``gke``).
+        One that gives NotImplemented leaves the call to the built-in connector.
+    :param on_callback: called with the engine, URL and method of each new callback endpoint.
     :param env: environment variables of every workflow.
     :param seed: decides ids, the order of parallel branches and nothing else.
     :param history: how many step entries an execution keeps; 0 is fastest.
@@ -70,6 +72,7 @@ class Engine:
         base_url: str = "https://workflowexecutions.googleapis.com",
         token_source: TokenSource = _local_token,
         on_log: LogSink | None = None,
+        on_callback: Callable[[Engine, str, str], None] | None = None,
         history: int = 1000,
         max_concurrent: int = limits.CONCURRENT_EXECUTIONS,
         max_backlog: int = limits.BACKLOG,
@@ -86,6 +89,7 @@ class Engine:
         self.base_url = base_url.rstrip("/")
         self.token_source = token_source
         self._on_log = on_log
+        self._on_callback = on_callback
         self._history = history
         self._max_concurrent = max_concurrent
         self._max_backlog = max_backlog
@@ -289,11 +293,19 @@ class Engine:
         plain = {key: value for key, value in args.items() if key != "connector_params"}
         try:
             async with asyncio.timeout(params.timeout):
-                return imported(await handler(name, imported(plain), params.given))
+                answer = await handler(name, imported(plain), params.given)
         except TimeoutError:
             raise error("TimeoutError", f"{name} took over {params.timeout:g} s") from None
         except ApiError as exc:
             raise builtin_connectors.refused(exc) from None
+        if answer is NotImplemented:
+            return await builtin_connectors.run(call)
+        return imported(answer)
+
+    def callback_created(self, url: str, method: str) -> None:
+        """Tell who wants to know that an endpoint exists: who sends to it."""
+        if self._on_callback is not None:
+            self._on_callback(self, url, method)
 
     def log(self, execution: Execution, severity: str, payload: Any) -> None:
         """What sys.log writes."""

@@ -76,11 +76,12 @@ class Parser(ControlParser):
             if any(name.text == other for other, _ in params):
                 self.fault(name.line, f"parameter {name.text!r} appears twice", "each name once")
             params.append((name.text, default))
-        most = 1 if routine == "main" else limits.PARAMS
-        if len(params) > most:
-            self.fault(
-                tree.line, f"{routine} has {len(params)} params, {most} allowed", "one map of them"
-            )
+        count = len(params)
+        if routine == "main" and count > 1:
+            self.fault(tree.line, f"main has {count} params, 1 allowed", "one map of them")
+        elif count > limits.PARAMS:
+            message = f"{routine} has {count} params; the schema that editors use allows 10"
+            self.warn(tree.line, message, "one map of them")
         return params
 
     # Steps

@@ -168,6 +168,9 @@ class EngineServices(Protocol):
         """Executions of a workflow. Raises ApiError."""
         ...
 
+    def callback_created(self, url: str, method: str) -> None:
+        """A callback endpoint of an execution exists."""
+
     def log(self, execution: Any, severity: str, payload: Any) -> None:
         """What sys.log writes."""
 
