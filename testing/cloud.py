@@ -24,7 +24,7 @@ from lustrum.core.failures import Failure
 from lustrum.doctor.expected_setup import lustre_agent
 
 from testing.agenda import Agenda
-from testing.dashboard import Dashboard, Script
+from testing.dashboard import Dashboard, Job, Script
 from testing.fake_cluster import FakeKubernetes
 from testing.files import MANIFEST, Folder, LustreFiles
 
@@ -65,6 +65,8 @@ class Deploy:
     seconds: float = 900.0
     status: str | None = None  # of the build, when it is neither SUCCESS nor FAILURE
     output: bool = True  # whether its result can be read
+    late: bool = False  # what it asked for is made although it was cancelled
+    locks: bool = False  # it dies with the lock of its state: every destroy build fails
 
 
 @dataclass
@@ -106,9 +108,15 @@ class Cloud:
         self.missing_zones: list[str] = []
         self.published: Callable[[dict[str, Any]], None] = lambda event: None
         self.build_changed: Callable[[Build, Mapping[str, str]], None] = lambda build, subs: None
+        self.created: Callable[[str, str, Mapping[str, str]], None] = lambda *thing: None
+        self.losing: Callable[[LustreInstance], None] = lambda one: None  # before it is deleted
+        self.linger = 0.0  # seconds that a machine outlives its cluster
+        self.remains: list[Machine] = []
+        self.locked: set[str] = set()
         self.on_cluster: Callable[[FakeKubernetes], None] = lambda kubernetes: None
         self.buckets: set[str] | None = None  # None: every bucket exists
         self.submissions: list[dict[str, Any]] = []
+        self.jobs: list[Job] = []  # every Ray job that was ever accepted
         self._serial = 0
 
     # What a build does.
@@ -142,7 +150,7 @@ class Cloud:
         self.deployments += 1
 
         def create() -> None:
-            if not self.build(identity).is_live:
+            if not self.build(identity).is_live and not plan.late:
                 return  # cancelled before it asked
             if not any(one.name == run_id for one in self.clusters):
                 self._new_cluster(run_id, zone, labels)
@@ -150,6 +158,8 @@ class Cloud:
                 self._new_instance(run_id, zone, labels)
 
         def end() -> None:
+            if plan.locks:
+                self.locked.add(run_id)
             if plan.failure is None and plan.status is None:
                 cluster = next((one for one in self.clusters if one.name == run_id), None)
                 if cluster is not None:
@@ -172,6 +182,8 @@ class Cloud:
     def _destroy(self, identity: str, subs: dict[str, str]) -> None:
         how = self.destroys.pop(0) if self.destroys else "ok"
         run_id = subs["_RUN_ID"]
+        if run_id in self.locked:
+            how = "Error acquiring the state lock"
 
         def begin() -> None:
             if how == "ok":
@@ -221,12 +233,14 @@ class Cloud:
                 lambda event: self.published(event),
             )
             head.submissions = self.submissions
+            head.all_jobs = self.jobs
             return head
 
         kubernetes = FakeKubernetes(self.agenda, run_id, new_head)
         self.on_cluster(kubernetes)
         cluster = Cluster(run_id, zone, dict(labels), kubernetes)
         self.clusters.append(cluster)
+        self.created("cluster", run_id, cluster.labels)
         alive = [one for one in self.clusters if one.name == run_id]
         self.most_alive = max(self.most_alive, len(alive))
 
@@ -239,6 +253,7 @@ class Cloud:
     def _new_instance(self, run_id: str, zone: str, labels: dict[str, str]) -> None:
         instance = LustreInstance(run_id, zone, dict(labels))
         self.instances.append(instance)
+        self.created("Lustre", run_id, instance.labels)
 
         def ready() -> None:
             if instance.state == "CREATING":
@@ -253,13 +268,21 @@ class Cloud:
                 cluster.status = "STOPPING"
                 self.agenda.after(
                     self.delete_seconds,
-                    lambda gone=cluster: self.clusters.remove(gone),  # type: ignore[misc]
+                    lambda gone=cluster: self._cluster_is_gone(gone),  # type: ignore[misc]
                 )
+
+    def _cluster_is_gone(self, cluster: Cluster) -> None:
+        self.clusters.remove(cluster)
+        if self.linger:
+            left = Machine(f"{cluster.name}-left", cluster.location, "STOPPING", cluster.name, 0)
+            self.remains.append(left)
+            self.agenda.after(self.linger, lambda: self.remains.remove(left))
 
     def delete_instance(self, name: str) -> None:
         """Begin to delete an instance; nothing happens while it is being made."""
         for instance in [one for one in self.instances if one.name == name]:
             if instance.state == "ACTIVE":
+                self.losing(instance)
                 instance.state = "DELETING"
                 self.agenda.after(
                     self.delete_seconds,
@@ -272,6 +295,7 @@ class Cloud:
             *(f"cluster {one.name}" for one in self.clusters),
             *(f"Lustre {one.name}" for one in self.instances),
             *(f"build {one.build_id}" for one in self.builds if one.is_live),
+            *(f"VM {one.name}" for one in self.remains),
         ]
 
     def cluster(self, run_id: str) -> Cluster:
@@ -470,7 +494,7 @@ class FakeCompute(Compute):
 
     def machines(self, cluster: str | None = None) -> Listing[Machine]:
         self._cloud.call("compute", "machines")
-        found = list(self._cloud.machines)
+        found = [*self._cloud.machines, *self._cloud.remains]
         for one in self._cloud.clusters:
             if one.status in ("RUNNING", "STOPPING"):
                 found.append(Machine(f"{one.name}-system", one.location, "RUNNING", one.name, 0))

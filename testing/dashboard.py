@@ -38,6 +38,7 @@ class Script:
     silent: bool = False  # not one event is published
     mute: bool = False  # and nothing is in the log either
     lag: float = 0.0  # seconds from the supervisor's last word until Ray knows of the end
+    torn: bool = False  # what ends it leaves the folder of a step whose save was not finished
 
 
 @dataclass
@@ -55,6 +56,9 @@ class Job:
     exit_code: int | None = None
     message: str = ""
     log: list[str] = field(default_factory=list)
+    cause: str = ""  # what really ended it: program, node, head, goal; empty: nothing did
+    ended: float | None = None
+    told: bool = False  # its end was published
 
 
 class Dashboard:
@@ -83,6 +87,7 @@ class Dashboard:
         self.down = False
         self.answers: list[Answer | ServiceError] = []  # instead of the next answers
         self.submissions: list[dict[str, Any]] = []
+        self.all_jobs: list[Job] = []  # of every head of the project
 
     def send(self, method: str, path: str, body: bytes | None = None) -> Answer:
         """Answer a request, as the service proxy would."""
@@ -121,6 +126,7 @@ class Dashboard:
         """End a job, once."""
         if job.status not in OVER:
             job.status, job.exit_code, job.message = status, code, message
+            job.ended = self.agenda.now()
 
     def kill_trainings(self) -> None:
         """A node is gone: the driver dies with its actors, a few seconds later."""
@@ -128,8 +134,12 @@ class Dashboard:
             if job.mode == "train" and job.status == "RUNNING":
                 self.agenda.after(
                     5,
-                    lambda job=job: self._complete(job, 1, "ActorDiedError"),  # type: ignore[misc]
+                    lambda job=job: self._die_of_node(job),  # type: ignore[misc]
                 )
+
+    def _die_of_node(self, job: Job) -> None:
+        job.cause = job.cause or "node"
+        self._complete(job, 1, "ActorDiedError")
 
     def say(self, job: Job, event: dict[str, Any], *, published: bool = True) -> None:
         """Print an event into a log and publish it."""
@@ -146,6 +156,7 @@ class Dashboard:
         if not mute:
             job.log.append("LUSTRUM " + json.dumps(whole))
         if published and not script.silent and not mute:
+            job.told = job.told or event["type"] == "job.completed"
             self.publish(whole)
 
     def _submit(self, body: dict[str, Any]) -> Answer:
@@ -168,6 +179,7 @@ class Dashboard:
             began=self.agenda.now(),
         )
         self.jobs[identity] = job
+        self.all_jobs.append(job)
         getattr(self, f"_begin_{job.mode}")(job)
         return _json({"submission_id": identity, "job_id": identity})
 
@@ -213,6 +225,7 @@ class Dashboard:
             if job.status != "RUNNING" or self.down:
                 return
             if script.fail_at == number:
+                job.cause = job.cause or "program"
                 self._complete(job, script.exit_code, script.message, script.failure)
                 return
             self.say(
@@ -241,7 +254,9 @@ class Dashboard:
                         },
                     },
                 )
+            self.files.reached = max(self.files.reached, number)
             if number >= goal or script.leave_at == number:
+                job.cause = job.cause or "goal"
                 self._complete(job, 0, "")
             elif script.hang_at != number:
                 self.agenda.after(script.step_seconds, lambda: step(number + 1))
@@ -258,6 +273,8 @@ class Dashboard:
     ) -> None:
         if job.status in OVER:
             return
+        if code != 0 and self.script(job.spec["attempt"]).torn:
+            self.files.tear()
         if code is not None:
             self.say(
                 job,

@@ -113,6 +113,8 @@ class FakeKubernetes(Kubernetes):
         """The head pod dies and is made anew: another session, no job is known."""
         if self.head is not None:
             self.head.down = True  # and with it every driver
+            for job in self.head.jobs.values():
+                job.cause = job.cause or "head"
         self.head = None
         self.agenda.after(seconds, self._raise_head)
 

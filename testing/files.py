@@ -64,6 +64,12 @@ class LustreFiles:
     checkpoints: dict[int, Folder] = field(default_factory=dict)
     imported: dict[str, Folder] = field(default_factory=dict)
     folders: set[str] = field(default_factory=set)
+    reached: int = 0  # the last step that any training finished here
+
+    def tear(self) -> None:
+        """Leave a step folder that was being written when its program died."""
+        step = self.newest + 1
+        self.checkpoints.setdefault(step, Folder({"policy/weights/shard_0.bin": 1_000_000}))
 
     @property
     def newest(self) -> int:

@@ -27,6 +27,7 @@ class MemoryLedger:
         self._lock = threading.RLock()
         self._records: dict[str, tuple[int, str]] = {}
         self._events: dict[str, dict[str, dict[str, Any]]] = {}
+        self.watch: Callable[[Run, Run], None] | None = None  # sees every change: before, after
         self._peeked: dict[str, tuple[int, Run]] = {}
         self._slots: dict[str, str] = {}
 
@@ -46,6 +47,7 @@ class MemoryLedger:
             version, run = self._read(run_id)
             result = edit(run)
             text = run.model_dump_json()
+            before = self.peek(run_id) if self.watch is not None else None
             with self._lock:
                 if self.conflicts > 0:
                     self.conflicts -= 1
@@ -53,6 +55,8 @@ class MemoryLedger:
                 if self._records[run_id][0] != version:
                     continue
                 self._records[run_id] = (version + 1, text)
+            if before is not None and self.watch is not None:
+                self.watch(before, self.peek(run_id))
             return result
         raise ServiceError(
             Failure.INFRA_TRANSIENT, f"{run_id} has too many writers at once", retryable=True

@@ -12,7 +12,7 @@ import io
 import json
 import sys
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import redirect_stdout, suppress
+from contextlib import nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cache
@@ -21,11 +21,8 @@ from typing import Any
 from unittest.mock import patch
 
 from lustrum.adapters.builds import Build
-from lustrum.adapters.workflows import Workflows
 from lustrum.core import names
 from lustrum.core.errors import ServiceError
-from lustrum.core.failures import Failure
-from lustrum.core.names import LABEL_RUN
 from lustrum.core.record import Run
 from lustrum.handlers import reactions as event_steps
 from lustrum.handlers import start as request_steps
@@ -37,6 +34,8 @@ from workflows_engine.execution import Execution
 from workflows_engine.workflow import Workflow
 
 from testing.agenda import Agenda
+from testing.engine_workflows import EngineWorkflows
+from testing.seam import Killed, Seam
 from testing.services import PROJECT, REGION, FakeServices, push
 
 ROOT = Path(__file__).parents[1]
@@ -76,54 +75,6 @@ def function(name: str) -> Any:
     return module
 
 
-class EngineWorkflows(Workflows):
-    """The executions of the engine, as the adapter's users see them."""
-
-    def __init__(self, engine: Engine, life: Life) -> None:
-        self._engine = engine
-        self._life = life
-        self.broken = False
-
-    def ensure(self, workflow: str, run_id: str, argument: Mapping[str, Any]) -> str:
-        self._check()
-        live = self.live(workflow, run_id)
-        if live:
-            return live[0]
-        made = self._engine.create(workflow, dict(argument), {LABEL_RUN: run_id})
-        self._life.executions.append(made)
-        return str(made.name)
-
-    def live(self, workflow: str, run_id: str) -> list[str]:
-        self._check()
-        return [
-            one.name
-            for one in self._life.executions
-            if one.deployment.id == workflow
-            and one.labels.get(LABEL_RUN) == run_id
-            and one.state in ("ACTIVE", "QUEUED")
-        ]
-
-    def is_live(self, execution: str) -> bool:
-        self._check()
-        try:
-            return self._engine.get(execution).state in ("ACTIVE", "QUEUED")
-        except ApiError:
-            return False
-
-    def cancel(self, execution: str) -> None:
-        self._check()
-        with suppress(ApiError):
-            self._engine.cancel(execution)
-
-    def ring(self, callback_url: str, body: Mapping[str, Any]) -> None:
-        self._check()
-        self._life.rings.append(self._engine.callback(callback_url, dict(body)))
-
-    def _check(self) -> None:
-        if self.broken:
-            raise ServiceError(Failure.INFRA_TRANSIENT, "Workflows: 503", retryable=True)
-
-
 Gate = Callable[[str, dict[str, Any]], Awaitable[None]]
 
 
@@ -150,6 +101,11 @@ class Life:
     before: list[Callable[[str, dict[str, Any]], None]] = field(default_factory=list)
     after: list[Callable[[str, dict[str, Any]], None]] = field(default_factory=list)
     log: io.StringIO = field(default_factory=io.StringIO)  # what the functions printed
+    seam: Seam | None = None
+    on_call: Callable[[str, str, str], None] = lambda *call: None  # function, step, execution
+    on_reply: Callable[[str, str, str, Any], None] = lambda *reply: None
+    on_trigger: Callable[[Mapping[str, str]], None] = lambda subs: None
+    on_sweep: Callable[[int, Any], None] = lambda *answer: None
     _modules: dict[str, Any] = field(default_factory=dict)
     _tasks: set[Any] = field(default_factory=set)
     _closing: bool = False
@@ -210,6 +166,8 @@ class Life:
             module = function(name)
             module.services = lambda: self.services
             self._modules[name] = module
+        if self.seam is not None:
+            self.seam.adopt(self.services)
         self.cloud.published = self._published
         self.cloud.build_changed = self._build_changed
         self._spawn(self._drive())
@@ -225,7 +183,23 @@ class Life:
         self._catch_up()
         data = request if isinstance(request, bytes) else json.dumps(request)
         when = datetime.fromtimestamp(self.services.now(), UTC).isoformat()
-        return request_steps.handle_push(self.services, push(data, message_id, attributes, when))
+        body = push(data, message_id, attributes, when)
+        with self._acting("start_run"):
+            return request_steps.handle_push(self.services, body)
+
+    def deliver_request(
+        self, request: Mapping[str, Any] | bytes, message_id: str, **attributes: str
+    ) -> bool:
+        """Push one message of lustrum-requests; say whether it was acknowledged."""
+        self._catch_up()
+        data = request if isinstance(request, bytes) else json.dumps(request)
+        when = datetime.fromtimestamp(self.services.now(), UTC).isoformat()
+        try:
+            with self._acting("start_run"):
+                request_steps.handle_push(self.services, push(data, message_id, attributes, when))
+        except (Exception, Killed):
+            return False
+        return True
 
     async def start(self, request: Mapping[str, Any] | None = None, message_id: str = "1") -> str:
         """Publish a request and return the run's id."""
@@ -274,8 +248,10 @@ class Life:
     def reap(self) -> tuple[int, Any]:
         """Sweep once, now."""
         self._catch_up()
-        text, status, _ = self._modules["reap_runs"].reap_runs(Body(b"{}"))
+        with self._acting("reap_runs"):
+            text, status, _ = self._modules["reap_runs"].reap_runs(Body(b"{}"))
         self.reaped.append((status, json.loads(text)))
+        self.on_sweep(*self.reaped[-1])
         return self.reaped[-1]
 
     def story(self) -> str:
@@ -329,7 +305,13 @@ class Life:
     async def _reap_forever(self) -> None:
         while True:
             await asyncio.sleep(REAP_EVERY)
-            self.reap()
+            try:
+                self.reap()
+            except Killed:
+                pass
+            except Exception as error:  # the scheduler sees a 500 and comes again
+                told = {"acted": [], "problems": [f"crashed: {type(error).__name__}: {error}"]}
+                self.on_sweep(500, told)
             self._look()
 
     async def _http(
@@ -341,19 +323,42 @@ class Life:
         self._catch_up()
         call = json.loads(json.dumps(body))
         self.calls.append((self.loop.now(), name, str(call.get("step") or "")))
+        self.on_call(name, str(call.get("step") or ""), str(call.get("execution") or ""))
         for gate in self.before:
             gate(name, call)
-        text, status, _ = getattr(self._modules[name], name)(Body(json.dumps(body).encode()))
+        text, status, _ = self.call_function(name, call)
         self.replies.append((f"{name} {call.get('step') or ''}", status, json.loads(text)))
         self._look()
+        self.on_reply(
+            name,
+            str(call.get("step") or ""),
+            str(call.get("execution") or ""),
+            self.replies[-1][2],
+        )
         for gate in self.after:
             gate(name, call)
         await asyncio.sleep(self.latency)
         return status, {"content-type": "application/json"}, json.loads(text)
 
+    def call_function(self, name: str, call: Mapping[str, Any]) -> Any:
+        """Let a function answer a call of a workflow.
+
+        Raises:
+            HttpConnectionBroken: its instance died.
+        """
+        try:
+            with self._acting(name, str(call.get("step") or ""), str(call.get("execution") or "")):
+                return getattr(self._modules[name], name)(Body(json.dumps(call).encode()))
+        except Killed:
+            raise HttpConnectionBroken("the instance died") from None
+
+    def _acting(self, name: str, step: str = "", execution: str = "") -> Any:
+        return nullcontext() if self.seam is None else self.seam.acting(name, step, execution)
+
     async def _trigger(self, name: str, args: dict[str, Any], params: dict[str, Any]) -> Any:
         await asyncio.sleep(self.latency)
         self._catch_up()
+        self.on_trigger(args["body"]["source"]["substitutions"])
         try:
             identity = self.cloud.run_trigger(args["body"]["source"]["substitutions"])
         except ServiceError as error:
@@ -387,10 +392,10 @@ class Life:
             await asyncio.sleep(self.event_delay if attempt == 0 else 10)
             self._catch_up()
             try:
-                event_steps.handle_push(
-                    self.services, push(data, f"m{len(self.rings)}", attributes, key=key)
-                )
-            except Exception:
+                with self._acting("react_to_event"):
+                    body = push(data, f"m{len(self.rings)}", attributes, key=key)
+                    event_steps.handle_push(self.services, body)
+            except (Exception, Killed):
                 continue  # Pub/Sub delivers again
             self._look()
             return

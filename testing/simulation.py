@@ -1,37 +1,162 @@
 """`make simulate RUNS=1000 SEED=1`: whole lives under generated faults, in virtual time.
 
-The real workflows and functions over a cloud that plays false; each life is decided by its seed
-alone, so `python -m testing.simulation 1 SEED` repeats one that failed. Prints one JSON line;
-exit 1, with the seed of each violation on stderr, when a promise was broken.
+The real workflows and functions over a cloud that plays false. A life is decided by its seed
+alone: `python -m testing.simulation 1 SEED` repeats it, and `--schedule FILE` plays one that was
+stored. What must hold is checked at every write, call and sweep (`testing.checks`). Prints one
+JSON line and writes the coverage table; exit 1, with the shortest schedule that still breaks the
+promise on stderr, when one was broken.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import random
+import logging
+import os
 import sys
 import time
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from lustrum.core.record import Run
 
+from testing.agenda import Agenda
+from testing.checks.calls import Calls
+from testing.checks.effects import Effects
+from testing.checks.ending import Ending
+from testing.checks.trial import Trial
+from testing.checks.writes import Writes
 from testing.life import Life
-from testing.misfortune import blow, misfortune
+from testing.misfortune import Misfortune, age_record, arrange
+from testing.schedule import Schedule, draw, read
+from testing.seam import Seam
+from testing.services import FakeServices
 
-ZONES = {"zones": ["us-east1-b", "us-east1-c", "us-central1-a"]}
-PAUSES = (20, 300, 900, 1500)  # seconds between two blows
+BATCH = 20  # lives per piece of work
+RESULT = Path("build/simulation.json")
+
+
+@dataclass
+class Result:
+    """How one life went. ``cells`` are (state, kind of fault, outcome)."""
+
+    seed: int
+    found: dict[str, str] = field(default_factory=dict)
+    faults: int = 0
+    leaked: bool = False
+    outcome: str = ""
+    cells: list[tuple[str, str, str]] = field(default_factory=list)
+    seen: list[str] = field(default_factory=list)
 
 
 @dataclass
 class Tally:
     """What the lives came to."""
 
+    runs: int = 0
     faults: int = 0
     leaked: int = 0
     lost_checkpoints: int = 0
     duplicate_starts: int = 0
     violations: list[str] = field(default_factory=list)
+    seeds: list[int] = field(default_factory=list)  # of the lives that broke a promise
+    cells: Counter[tuple[str, str, str]] = field(default_factory=Counter)
+    seen: Counter[str] = field(default_factory=Counter)
+
+    def add(self, result: Result) -> None:
+        """Count one life."""
+        self.runs += 1
+        self.faults += result.faults
+        self.leaked += result.leaked
+        self.lost_checkpoints += any("exported" in name for name in result.found)
+        self.duplicate_starts += any(name.startswith("doubled") for name in result.found)
+        self.violations += [f"seed {result.seed}: {text}" for text in result.found.values()]
+        if result.found:
+            self.seeds.append(result.seed)
+        self.cells.update(result.cells)
+        self.seen.update(result.seen)
+
+
+def live(schedule: Schedule) -> Result:
+    """Live one life and judge it."""
+    logging.getLogger("lustrum").setLevel(logging.CRITICAL)  # a fault's traceback is no news
+    services = FakeServices(Agenda())
+    seam = Seam(services.agenda)
+    life = Life(services=services, seam=seam)
+    trial = Trial(life, seam, schedule)
+    arrange(life, schedule)
+    misfortune = Misfortune(trial)
+    _listen(trial, misfortune)
+
+    async def story(life: Life) -> Run:
+        for number in range(2 if schedule.attributes else 1):
+            await misfortune.deliver(schedule.request, str(number + 1), **schedule.attributes)
+        (trial.run_id, *_) = life.services.memory.run_ids()
+        if schedule.world.old_record:
+            age_record(life, trial.run_id)
+        misfortune.begin()
+        run = await life.until_closed(trial.run_id)
+        misfortune.end()
+        services.memory.broken = None
+        seam.strikes.clear()
+        if schedule.world.orphans:
+            await life.pass_time(
+                max(0.0, max(one.expires for one in schedule.world.orphans) + 7200 - trial.now)
+            )
+        return run
+
+    result = Result(schedule.seed)
+    try:
+        run = life.run(story)
+        Ending(trial).see(life.record(trial.run_id))
+        result.outcome = str(run.outcome)
+    except AssertionError as error:
+        trial.expect("end: it ends", False, str(error).splitlines()[0])
+        result.outcome = "ENDLESS"
+    result.found = trial.found
+    result.leaked = bool(trial.left() or life.living())
+    result.faults = len(seam.struck) + sum(
+        kind not in ("user", "twice", "limits") for kind in schedule.kinds
+    )
+    result.cells = [(state, kind, result.outcome) for state, kind in misfortune.struck_in]
+    result.seen = sorted(trial.seen)
+    return result
+
+
+def _listen(trial: Trial, misfortune: Misfortune) -> None:
+    life, cloud = trial.life, trial.life.cloud
+    writes, effects, calls = Writes(trial), Effects(trial), Calls(trial)
+    life.services.memory.watch = writes.see
+    trial.seam.watchers.append(effects.see)
+    life.on_trigger, cloud.losing = effects.triggered, effects.losing
+    cloud.created = effects.created
+    life.on_call, life.on_reply, life.on_sweep = calls.called, calls.replied, calls.swept
+    life.watchers.append(misfortune.watch)
+
+
+def one_life(seed: int, tally: Tally) -> None:
+    """Live the life of a seed and count it."""
+    tally.add(live(draw(seed)))
+
+
+def _batch(seeds: list[int]) -> list[Result]:
+    return [live(draw(seed)) for seed in seeds]
+
+
+def lives(seeds: Iterable[int], workers: int) -> Iterator[Result]:
+    """Live the lives of many seeds, in several processes when there are many."""
+    every = list(seeds)
+    if workers < 2 or len(every) <= BATCH:
+        for seed in every:
+            yield live(draw(seed))
+        return
+    batches = [every[at : at + BATCH] for at in range(0, len(every), BATCH)]
+    with ProcessPoolExecutor(workers, max_tasks_per_child=None) as pool:
+        for found in pool.map(_batch, batches):
+            yield from found
 
 
 def main() -> int:
@@ -39,92 +164,45 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="make simulate", description=__doc__)
     parser.add_argument("runs", nargs="?", type=int, default=1000)
     parser.add_argument("seed", nargs="?", type=int, default=1, help="of the first life")
+    parser.add_argument("--schedule", type=Path, help="play a stored schedule instead")
+    parser.add_argument("--print", action="store_true", help="print the schedule of the seed")
+    parser.add_argument("--workers", type=int, default=min(os.cpu_count() or 1, 8))
+    parser.add_argument("--first", action="store_true", help="stop at the first violation")
+    parser.add_argument(
+        "--no-shrink", action="store_true", help="leave a failing schedule as it is"
+    )
     options = parser.parse_args()
+    if options.print:
+        print(draw(options.seed).text())
+        return 0
     tally, began = Tally(), time.monotonic()
-    for number in range(options.runs):
-        one_life(options.seed + number, tally)
-        if sys.stderr.isatty():
-            print(f"\r{number + 1}/{options.runs} lives", end="", file=sys.stderr, flush=True)
-    if sys.stderr.isatty():
-        print(file=sys.stderr)
+    if options.schedule:
+        tally.add(live(read(options.schedule.read_text())))
+    else:
+        seeds = range(options.seed, options.seed + options.runs)
+        for result in lives(seeds, options.workers):
+            tally.add(result)
+            if sys.stderr.isatty() and tally.runs % BATCH == 0:
+                print(f"\r{tally.runs}/{options.runs} lives", end="", file=sys.stderr, flush=True)
+            if options.first and tally.violations:
+                break
+    seconds = time.monotonic() - began
     for text in tally.violations:
         print(text, file=sys.stderr)
-    print(
-        json.dumps(
-            {
-                "runs": options.runs,
-                "faults": tally.faults,
-                "leaked": tally.leaked,
-                "lost_checkpoints": tally.lost_checkpoints,
-                "duplicate_starts": tally.duplicate_starts,
-                "violations": len(tally.violations),
-                "seconds": round(time.monotonic() - began, 1),
-            }
-        )
-    )
+    print(json.dumps(_figures(tally, seconds)))
     return 1 if tally.violations else 0
 
 
-def one_life(seed: int, tally: Tally) -> None:
-    """Live one life and judge it."""
-    chance = random.Random(seed)
-    life = Life()
-    misfortune(life, chance)
-    arranged = len(life.after) + len(life.cloud.deploys) + len(life.cloud.hooks)
-    arranged += sum(one != "ok" for one in (*life.cloud.destroys, *life.cloud.exports))
-    tally.faults += arranged + (not life.deliver_events)
-
-    async def story(life: Life) -> Run:
-        run_id = await life.start(ZONES)
-        for _ in range(chance.randrange(5)):
-            await life.pass_time(chance.choice(PAUSES))
-            if chance.random() < 0.2:  # the message comes again, at any moment
-                await life.start(ZONES)
-            if chance.random() < 0.1:
-                await life.publish({"action": "cancel", "run_id": run_id}, "cancel")
-            if life.record(run_id).is_over:
-                break
-            blow(life, run_id, chance)
-            tally.faults += 1
-        return await life.until_closed(run_id)
-
-    try:
-        run = life.run(story)
-    except AssertionError as error:
-        tally.leaked += bool(life.cloud.left())
-        tally.violations.append(f"seed {seed}: it did not end: {str(error).splitlines()[0]}")
-        return
-    for broken in judge(life, run, tally):
-        tally.violations.append(f"seed {seed}: {broken}")
-
-
-def judge(life: Life, run: Run, tally: Tally) -> list[str]:
-    """Return the promises that a life broke, and count them."""
-    broken = []
-    if life.cloud.left() or life.living() or life.services.memory.slot_holders():
-        tally.leaked += 1
-        broken.append(f"left: {life.cloud.left()} {life.living()}")
-    if run.checkpoint is not None and run.safe_export is None and not _given_up(run):
-        tally.lost_checkpoints += 1
-        broken.append(f"step {run.checkpoint.step} is not in the bucket")
-    if len(life.services.memory.run_ids()) != 1 or life.cloud.most_alive > 1:
-        tally.duplicate_starts += 1
-        broken.append(
-            f"{life.services.memory.run_ids()}, {life.cloud.most_alive} clusters at once"
-        )
-    if run.state != "CLOSED" or run.outcome is None:
-        broken.append(f"it ended {run.state} {run.outcome}")
-    if len(life.services.outbox.kinds("run.closed")) != 1:
-        broken.append("its end was not told exactly once")
-    if life.engine.faults:
-        broken.append(f"the engine failed: {life.engine.faults[0]}")
-    return broken
-
-
-def _given_up(run: Run) -> bool:
-    """Say whether the export was tried until the hard deadline: the request said which wins."""
-    tried = run.export is not None and bool(run.export.problem)
-    return tried and run.closed_at is not None and run.closed_at >= run.hard_deadline_at
+def _figures(tally: Tally, seconds: float) -> dict[str, object]:
+    return {
+        "runs": tally.runs,
+        "faults": tally.faults,
+        "leaked": tally.leaked,
+        "lost_checkpoints": tally.lost_checkpoints,
+        "duplicate_starts": tally.duplicate_starts,
+        "violations": len(tally.violations),
+        "seconds": round(seconds, 1),
+    }
 
 
 if __name__ == "__main__":

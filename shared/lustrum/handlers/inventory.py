@@ -61,22 +61,30 @@ def look_around(services: Services, run_id: str) -> Inventory:
                 found.builds.append(build.build_id)
                 if build.creates:
                     found.deploys.append(build.build_id)
-    except ServiceError as error:
-        found.unknown.append(f"builds: {error}")
+    except Exception as error:
+        found.unknown.append(f"builds: {_said(error)}")
     machines = seen("machines", lambda: services.compute.machines(run_id), found.unknown)
     found.machines = [f"{one.name} in {one.zone}" for one in machines]
     return found
 
 
 def seen(kind: str, look: Callable[[], Listing[T]], unknown: list[str]) -> list[T]:
-    """Return what a listing holds; what could not be seen is added to ``unknown``."""
+    """Return what a listing holds; what could not be seen is added to ``unknown``.
+
+    Whatever the reason: an answer that no adapter expects must not end a whole sweep.
+    """
     try:
         listing = look()
-    except ServiceError as error:
-        unknown.append(f"{kind}: {error}")
+        items, missing = listing.items, listing.missing
+    except Exception as error:
+        unknown.append(f"{kind}: {_said(error)}")
         return []
-    unknown += [f"{kind} in {place}" for place in listing.missing]
-    return listing.items
+    unknown += [f"{kind} in {place}" for place in missing]
+    return items
+
+
+def _said(error: Exception) -> str:
+    return str(error) if isinstance(error, ServiceError) else f"{type(error).__name__}: {error}"
 
 
 def take_inventory(services: Services, run_id: str, execution: str, sweep: bool) -> Answer:
