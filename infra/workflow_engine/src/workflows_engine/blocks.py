@@ -51,9 +51,12 @@ Signal = int | Jump | Returned | LoopSignal | None
 
 
 class Op:
-    """One compiled step. ``silent``: a body inside a step that is no step of its own."""
+    """One compiled step. ``silent``: a body inside a step that is no step of its own.
 
-    __slots__ = ("kind", "line", "name", "next", "routine", "run", "silent", "waits")
+    ``result`` is the variable that a call writes, if it writes a whole one.
+    """
+
+    __slots__ = ("kind", "line", "name", "next", "result", "routine", "run", "silent", "waits")
 
     def __init__(
         self,
@@ -74,6 +77,7 @@ class Op:
         self.waits = waits
         self.next = next_
         self.silent = silent
+        self.result: str | None = None
 
 
 class Block:
@@ -117,11 +121,11 @@ async def run_block(block: Block, scope: Scope) -> Signal:
                 if op.waits:
                     signal = await signal
             else:
-                entry = history.begin(op)
+                entry = history.begin(op, scope)
                 signal = op.run(scope)
                 if op.waits:
                     signal = await signal
-                history.end(entry)
+                history.end(entry, scope, signal)
         except (WorkflowError, FatalError) as exc:
             exc.trace.append((op.routine, op.name, op.line))
             if history is not None and not op.silent:

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from workflows_engine import virtual
+from workflows_engine import coverage, limits, trace, virtual
 from workflows_engine.check import check
+from workflows_engine.coverage import Coverage
 from workflows_engine.engine import Engine
 from workflows_engine.errors import ApiError, Fault, FaultySource, HttpConnectionFailed
 from workflows_engine.execution import Execution
@@ -53,6 +54,12 @@ def _parser() -> argparse.ArgumentParser:
         "--virtual-time", action="store_true", help="no wait takes time; HTTP calls fail"
     )
     _mock_option(run, "; no wait takes time")
+    run.add_argument("--trace", action="store_true", help="a table of all steps on stderr")
+    run.add_argument("--trace-json", type=Path, metavar="FILE", help="all steps, as JSON")
+    run.add_argument("--coverage", action="store_true", help="steps and branches reached")
+    run.add_argument(
+        "--coverage-json", type=Path, metavar="FILE", help="the same as JSON, added to FILE"
+    )
     run.add_argument("--verbose", action="store_true", help="steps and bill on stderr")
 
     checks = commands.add_parser("check", help="find what Google Cloud would refuse")
@@ -66,6 +73,11 @@ def _parser() -> argparse.ArgumentParser:
     serve.add_argument("--grpc-port", type=int, default=0, help="gRPC; 0: a free one")
     _mock_option(serve, "")
     serve.add_argument("--workflow", type=_pair, action="append", default=[], metavar="NAME=FILE")
+    merged = commands.add_parser("coverage", help="merge and report files of --coverage-json")
+    merged.add_argument("file", type=Path, nargs="+")
+    merged.add_argument("--json", type=Path, metavar="FILE", help="write the merged file")
+    merged.add_argument("--fail-under", type=float, default=0.0, metavar="PERCENT")
+
     commands.add_parser("mock-schema", help="the JSON schema of files of mocks, for editors")
     return parser
 
@@ -140,6 +152,8 @@ def _mocks(files: Sequence[Path]) -> Mocks | None:
 
 
 def _engine(args: argparse.Namespace, http: Any, mocks: Mocks | None, **more: Any) -> Engine:
+    if getattr(args, "trace", False) or getattr(args, "trace_json", None) is not None:
+        more |= {"history": limits.STEPS, "detail": True}
     if mocks is not None:
         http = mocks.http
         more |= {"connectors": {"*": mocks.connector}, "on_callback": mocks.callback_created}
@@ -192,6 +206,10 @@ async def _execute(args: argparse.Namespace, workflow: Workflow, engine: Engine,
     await execution.wait()
     if args.verbose:
         _report(execution)
+    if args.trace:
+        print(trace.table(trace.rows(execution)), file=sys.stderr)
+    if args.trace_json is not None:
+        _write(args.trace_json, to_json(trace.rows(execution), indent=2))
     if execution.state == "SUCCEEDED":
         print(execution.result)
         return 0
@@ -217,22 +235,73 @@ def _report(execution: Execution) -> None:
     )
 
 
-def _run(args: argparse.Namespace) -> int:
+def _write(path: Path, text: str) -> None:
     try:
-        workflow = Workflow(_read(args.file), str(args.file))
+        path.write_text(text + "\n", encoding="utf-8")
+    except OSError as exc:
+        raise SystemExit(f"cannot write {path}: {exc}") from None
+
+
+def _run(args: argparse.Namespace) -> int:
+    text = _read(args.file)
+    counted = None
+    if args.coverage or args.coverage_json is not None:
+        counted = Coverage.of(text, str(args.file))
+    try:
+        workflow = Workflow(text, str(args.file), counted)
         mocks = _mocks(args.mock)
     except FaultySource as exc:
         print(exc, file=sys.stderr)
         return 2
     try:
         if args.virtual_time or mocks is not None:
-            return virtual.run(lambda: _in_virtual_time(args, workflow, mocks))
-        return asyncio.run(_in_real_time(args, workflow))
+            code = virtual.run(lambda: _in_virtual_time(args, workflow, mocks))
+        else:
+            code = asyncio.run(_in_real_time(args, workflow))
+        if counted is not None:
+            _tell_coverage(args, counted)
+        return code
     except ApiError as exc:
         print(json.dumps({"message": exc.message, "code": exc.code}), file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         return 130
+
+
+def _tell_coverage(args: argparse.Namespace, counted: Coverage) -> None:
+    if args.coverage:
+        print("\n".join(counted.lines()), file=sys.stderr)
+    path = args.coverage_json
+    if path is not None:
+        earlier = _coverages([path]) if path.exists() else []
+        _write(path, coverage.dump(_merged([*earlier, counted])))
+
+
+def _coverages(files: Sequence[Path]) -> list[Coverage]:
+    try:
+        return [one for path in files for one in coverage.load(_read(path), str(path))]
+    except ValueError as exc:
+        raise SystemExit(str(exc)) from None
+
+
+def _merged(found: list[Coverage]) -> list[Coverage]:
+    try:
+        return coverage.merge(found)
+    except ValueError as exc:
+        raise SystemExit(str(exc)) from None
+
+
+def _report_coverage(args: argparse.Namespace) -> int:
+    found = _merged(_coverages(args.file))
+    for one in found:
+        print("\n".join(one.lines()))
+    if args.json is not None:
+        _write(args.json, coverage.dump(found))
+    reached = coverage.share(found)
+    if reached < args.fail_under:
+        print(f"{reached:.1f} % is under {args.fail_under:g} %", file=sys.stderr)
+        return 1
+    return 0
 
 
 async def _serve(
@@ -294,6 +363,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _check(args.file, args.strict, args.json)
         case "run":
             return _run(args)
+        case "coverage":
+            return _report_coverage(args)
         case "mock-schema":
             print(json.dumps(MockFile.model_json_schema(), indent=2))
             return 0

@@ -10,8 +10,10 @@ from workflows_engine import control, model, retries, routines
 from workflows_engine.blocks import BREAK, CONTINUE, END, Block, Jump, Op, Returned, Signal
 from workflows_engine.builtins import BLOCKING, FUNCTIONS, REQUIRED
 from workflows_engine.calls import BODIES, connector
+from workflows_engine.coverage import Coverage
 from workflows_engine.errors import WorkflowError, type_error
 from workflows_engine.evaluate import Compiled, Compiler, combine, constant
+from workflows_engine.probes import Probes
 from workflows_engine.routines import CompiledRoutine
 from workflows_engine.scope import Scope
 from workflows_engine.values import type_name
@@ -30,19 +32,25 @@ class _Place:
     outer: _Place | None  # None at the border of a routine, a loop or a branch
 
 
-def compile_source(source: model.Source) -> dict[str, CompiledRoutine]:
-    """Compile every routine of a source that has passed the checker."""
+def compile_source(
+    source: model.Source, coverage: Coverage | None = None
+) -> dict[str, CompiledRoutine]:
+    """Compile every routine of a checked source; its steps count their runs in ``coverage``."""
     compiled: dict[str, CompiledRoutine] = {}
     for routine in source.routines.values():
         names = [name for name, _ in routine.params]
         compiled[routine.name] = CompiledRoutine(routine.name, [], names=names)
     for routine in source.routines.values():
-        _RoutineCompiler(routine, compiled).compile()
+        probes = None if coverage is None else Probes(coverage, routine.name)
+        _RoutineCompiler(routine, compiled, probes).compile()
     return compiled
 
 
 class _RoutineCompiler:
-    def __init__(self, routine: model.Routine, routines: dict[str, CompiledRoutine]) -> None:
+    def __init__(
+        self, routine: model.Routine, routines: dict[str, CompiledRoutine], probes: Probes | None
+    ) -> None:
+        self._probes = probes
         self._routine = routine
         self._routines = routines
         variables = {name for name, _ in routine.params} | set(assigned(routine.steps))
@@ -68,7 +76,10 @@ class _RoutineCompiler:
     def _fill(self, block: Block, steps: list[model.Step], outer: _Place | None) -> Block:
         place = _Place(block, {step.name: i for i, step in enumerate(steps)}, outer)
         for step in steps:
-            block.ops.append(self._op(step.name, step.body, step.next, step.line, place))
+            op = self._op(step.name, step.body, step.next, step.line, place)
+            if self._probes is not None:
+                self._probes.step(op)
+            block.ops.append(op)
         return block
 
     def _block(self, steps: list[model.Step], outer: _Place | None = None) -> Block:
@@ -91,7 +102,10 @@ class _RoutineCompiler:
     ) -> Op:
         run, waits = self._body(name, body, line, at)
         kind = "STEP_JUMP" if body is None else model.STEP_TYPES[type(body)]
-        return Op(name, kind, self._routine.name, line, run, waits, self._jump(next_, at))
+        op = Op(name, kind, self._routine.name, line, run, waits, self._jump(next_, at))
+        if isinstance(body, model.Call) and body.result is not None:
+            op.result = body.result.name
+        return op
 
     def _jump(self, name: str | None, at: _Place) -> Signal:
         if name is None:
@@ -267,6 +281,8 @@ class _RoutineCompiler:
             )
             for case in body.cases
         ]
+        if self._probes is not None:
+            cases = self._probes.conditions(name, body, cases)
         return control.switch(cases)
 
     def _for(self, body: model.For) -> Closure:
@@ -318,7 +334,12 @@ class _RoutineCompiler:
                 if value is not None
             ]
             policy = self._map(pairs)
-        return retries.attempt(block, policy, self._routines, body.name, handler), True
+        marks = {}
+        if self._probes is not None and policy is not None:
+            marks["on_retry"] = self._probes.mark("retry", name, line)
+        if self._probes is not None and handler is not None:
+            marks["on_except"] = self._probes.mark("except", name, line)
+        return retries.attempt(block, policy, self._routines, body.name, handler, **marks), True
 
     # Values
 

@@ -111,8 +111,10 @@ def loop(
         value = source.run(scope)
         value = await value if source.waits else value
         frame = scope.frame
+        step = frame.step
         for at in enumerate(_elements(value, ranged)):
             inner = Scope(frame, scope)
+            inner.origin = (step, at[0])
             try:
                 _iteration(scope, inner, name, index, at)
                 signal = await run_block(block, inner)
@@ -177,6 +179,7 @@ async def _parallel(
     scope: Scope, branches: list[Branch], shared: frozenset[str], limit: Compiled | None
 ) -> None:
     frame = scope.frame
+    step = frame.step
     execution = frame.execution
     if frame.parallel_depth >= limits.PARALLEL_NESTING:
         raise error(
@@ -200,6 +203,7 @@ async def _parallel(
             position, (name, enter, block) = waiting.pop()
             strand = Frame(execution, frame.routine, frame, frame.depth, frame.parallel_depth + 1)
             inner = Scope(strand, scope, shared)
+            inner.origin = (step, name)
             try:
                 enter(inner)
                 await run_block(block, inner)

@@ -54,6 +54,7 @@ class Engine:
     :param env: environment variables of every workflow.
     :param seed: decides ids, the order of parallel branches and nothing else.
     :param history: how many step entries an execution keeps; 0 is fastest.
+    :param detail: step entries know their place and their result too.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Engine:
         on_log: LogSink | None = None,
         on_callback: Callable[[Engine, str, str], None] | None = None,
         history: int = 1000,
+        detail: bool = False,
         max_concurrent: int = limits.CONCURRENT_EXECUTIONS,
         max_backlog: int = limits.BACKLOG,
     ) -> None:
@@ -91,6 +93,7 @@ class Engine:
         self._on_log = on_log
         self._on_callback = on_callback
         self._history = history
+        self._detail = detail
         self._max_concurrent = max_concurrent
         self._max_backlog = max_backlog
         self._seed = seed
@@ -199,6 +202,7 @@ class Engine:
             merged,
             f"{self._seed} execution {self._created}",
             self._history,
+            self._detail,
         )
         if call_log_level:
             execution.call_log_level = call_log_level

@@ -32,6 +32,7 @@ class Execution:
         labels: dict[str, str],
         seed: str,
         keep_history: int,
+        detail: bool = False,
     ) -> None:
         self.engine = engine
         self.deployment = deployment
@@ -52,7 +53,7 @@ class Execution:
         self.memory = 0
         self.pause_at = 4096
         self.random = random.Random(seed)
-        self.history = History(keep_history, engine.now) if keep_history else None
+        self.history = History(keep_history, engine.now, detail) if keep_history else None
         self.callbacks = Callbacks(self)
         self.current: dict[Frame, Frame] = {}  # caller -> routine it is inside of
         self.environment = {

@@ -48,10 +48,10 @@ TokenSource = Callable[[dict[str, Any], str], "str | Awaitable[str]"]
 class Recorder(Protocol):
     """Keeps what steps did."""
 
-    def begin(self, op: Any) -> Any:
+    def begin(self, op: Any, scope: Any) -> Any:
         """A step begins; gives its entry."""
 
-    def end(self, entry: Any) -> None:
+    def end(self, entry: Any, scope: Any, signal: Any) -> None:
         """The step of an entry has ended well."""
 
     def fail(self, entry: Any, value: Any) -> None:

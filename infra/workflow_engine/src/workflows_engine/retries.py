@@ -20,6 +20,8 @@ def attempt(
     routines: Mapping[str, CompiledRoutine],
     name: str | None,
     handler: Block | None,
+    on_retry: Callable[[], None] | None = None,
+    on_except: Callable[[], None] | None = None,
 ) -> Callable[[Scope], Awaitable[Signal]]:
     """try, retry, except: in this order, the whole block again at each retry."""
 
@@ -37,8 +39,12 @@ def attempt(
                 again, caught = False, exc
             if not again:
                 break
+            if on_retry is not None:
+                on_retry()
         if handler is None:
             raise caught
+        if on_except is not None:
+            on_except()
         inner = Scope(scope.frame, scope)
         scope.frame.execution.steps += 1  # except is a step of its own
         try:

@@ -35,6 +35,7 @@ async def call(scope: Scope, routine: CompiledRoutine, args: Mapping[str, Any]) 
     execution = caller.execution
     frame = Frame(execution, routine.name, caller, depth, caller.parallel_depth)
     inner = Scope(frame)
+    inner.origin = scope
     try:
         for name, default in routine.params:
             if name in args:

@@ -38,7 +38,7 @@ class Frame:
 class Scope:
     """Variables by name, with the measured size of each."""
 
-    __slots__ = ("frame", "parent", "shared", "sizes", "variables")
+    __slots__ = ("frame", "origin", "parent", "shared", "sizes", "variables")
 
     def __init__(
         self, frame: Frame, parent: Scope | None = None, shared: frozenset[str] | None = None
@@ -46,6 +46,8 @@ class Scope:
         self.frame = frame
         self.parent = parent
         self.shared = shared  # not None: a branch, which writes only these of its parent's
+        # The scope that called this routine, or the step and the iteration or branch of it.
+        self.origin: Scope | tuple[str, Any] | None = None
         self.variables: dict[str, Any] = {}
         self.sizes: dict[str, int] = {}
 
@@ -94,6 +96,21 @@ class Scope:
         scope.variables[name] = changed
         if execution.memory > limits.MEMORY_BYTES:
             raise _out_of_memory(execution.memory, name)
+
+    def place(self) -> list[str]:
+        """Where its steps run, outermost first: routines, iterations and branches."""
+        parts: list[str] = []
+        scope: Scope | None = self
+        while scope is not None:
+            origin = scope.origin
+            if isinstance(origin, tuple):
+                parts.append(f"{origin[0]}[{origin[1]}]")
+            if scope.parent is None:
+                parts.append(scope.frame.routine)
+                scope = origin if isinstance(origin, Scope) else None
+            else:
+                scope = scope.parent
+        return parts[::-1]
 
     def close(self) -> None:
         """Give the memory of this scope's variables back."""

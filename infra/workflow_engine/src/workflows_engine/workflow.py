@@ -6,6 +6,7 @@ from pathlib import Path
 
 from workflows_engine import check
 from workflows_engine.compiler import compile_source
+from workflows_engine.coverage import Coverage
 from workflows_engine.errors import FaultySource
 from workflows_engine.routines import CompiledRoutine
 
@@ -13,10 +14,13 @@ from workflows_engine.routines import CompiledRoutine
 class Workflow:
     """A deployable workflow; making one runs every static check.
 
+    With ``coverage`` (``Coverage.of(text, path)``) its steps and branches count their runs.
     Raises FaultySource, with all faults, for what Google Cloud would refuse to deploy.
     """
 
-    def __init__(self, text: str, path: str = "<source>") -> None:
+    def __init__(
+        self, text: str, path: str = "<source>", coverage: Coverage | None = None
+    ) -> None:
         source, found = check.check(text, path)
         faults = [fault for fault in found if not fault.warning]
         if faults or source is None:
@@ -25,7 +29,7 @@ class Workflow:
         self.text = text
         self.path = path
         self.model = source
-        self.routines: dict[str, CompiledRoutine] = compile_source(source)
+        self.routines: dict[str, CompiledRoutine] = compile_source(source, coverage)
 
     @classmethod
     def from_file(cls, path: str | Path) -> Workflow:
