@@ -2,7 +2,7 @@
 
 import flask
 import functions_framework
-from lustrum.handlers.teardown import export_checkpoints as step
+from lustrum.handlers.exporting import export_checkpoints as step
 from lustrum.wiring.http import Reply, answer_call
 from lustrum.wiring.services import services
 

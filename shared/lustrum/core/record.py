@@ -235,6 +235,7 @@ class Run(BaseModel):
     full_since: float | None = None  # Lustre is nearly full since (an alert said so)
     export: Export | None = None
     secured: Export | None = None  # an older verified one, while `export` is not verified
+    whole_export: Export | None = None  # of all checkpoints, when nobody could list the disk
     teardown: Teardown | None = None
     mishaps: list[Mishap] = Field(default_factory=list)
     history: list[Moment] = Field(default_factory=list)
