@@ -33,6 +33,7 @@ class Script:
     message: str = "Traceback: boom"
     failure: str | None = None
     hang_at: int | None = None  # no step after this one, the status stays RUNNING
+    idle_from: int | None = None  # the GPUs do nothing after this step; no other follows
     leave_at: int | None = None  # NeMo-RL's own time limit: exits 0 early
     step_seconds: float = 60.0
     silent: bool = False  # not one event is published
@@ -258,6 +259,8 @@ class Dashboard:
             if number >= goal or script.leave_at == number:
                 job.cause = job.cause or "goal"
                 self._complete(job, 0, "")
+            elif script.idle_from == number:
+                self._idle(job, number)
             elif script.hang_at != number:
                 self.agenda.after(script.step_seconds, lambda: step(number + 1))
 
@@ -267,6 +270,21 @@ class Dashboard:
             self.agenda.after(2, lambda: self._complete(job, 0, ""))
         else:
             self.agenda.after(script.step_seconds, lambda: step(began + 1))
+
+    def _idle(self, job: Job, step: int) -> None:
+        """As the supervisor does: tell it once, end the training if the spec says so."""
+        if not job.spec.get("gpu_seconds"):
+            return
+        seconds = job.spec.get("gpus_idle_seconds", 600)
+
+        def tell() -> None:
+            if job.status in OVER or self.down:
+                return
+            self.say(job, {"type": "job.gpus_idle", "step": step, "idle_seconds": seconds})
+            if job.spec.get("end_idle_gpus"):
+                self._complete(job, 86, "all GPUs have idled", "GPUS_IDLE")
+
+        self.agenda.after(seconds, tell)
 
     def _complete(
         self, job: Job, code: int | None, message: str, failure: str | None = None

@@ -120,6 +120,7 @@ class TestOriginalRecipe:
     def test_limits_and_price(self) -> None:
         limits = self.recipe.limits
         assert (limits["hours"], limits["hard_hours"], limits["attempts"]) == (6, 7, 5)
+        assert limits["gpus_idle_minutes"] is None
         assert limits["capacity_wait_minutes"] == 60 and limits["cost_usd"] == 2500
         assert self.recipe.worst_cost == pytest.approx(
             sum(one.worst for one in self.recipe.costs), abs=0.02

@@ -113,6 +113,7 @@ class TestGood:
                 "cost_usd": 2500,
                 "attempts": 5,
                 "capacity_wait_minutes": 60,
+                "gpus_idle_minutes": 15,
                 "start_within_hours": 6,
             },
             "overlap": "allow",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -67,9 +68,10 @@ class Cluster:
         )
         wait_for("the dashboard", lambda: self.get("/api/version"), STARTUP)
 
-    def add_worker(self) -> subprocess.Popen[bytes]:
+    def add_worker(self, **environment: str) -> subprocess.Popen[bytes]:
         before = self.gpus()
-        node = self._start(f"--address={self.address}", "--num-cpus=1", "--num-gpus=1")
+        arguments = (f"--address={self.address}", "--num-cpus=1", "--num-gpus=1")
+        node = self._start(*arguments, **environment)
         wait_for("the worker", lambda: self.gpus() > before, STARTUP)
         return node
 
@@ -141,11 +143,12 @@ class Cluster:
             node.wait()
         shutil.rmtree(self.folder, ignore_errors=True)
 
-    def _start(self, *arguments: str) -> subprocess.Popen[bytes]:
+    def _start(self, *arguments: str, **more: str) -> subprocess.Popen[bytes]:
         environment = {key: value for key, value in os.environ.items() if key[:4] != "RAY_"}
         environment |= {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "RAY_USAGE_STATS_ENABLED": "0",
+            **more,
         }
         command = [
             str(Path(sys.executable).parent / "ray"),
@@ -211,25 +214,49 @@ class TestOnRay:
                 workdir=str(ROOT),
                 max_steps=20,
                 model=command.model,
+                gpu_seconds=0.5,
+                heartbeat_seconds=0.5,
                 **cloud,
             )
             identity = f"{RUN}-a{attempt}"
             cluster.submit(identity, entrypoint("train", spec, supervisor=str(supervisor)))
             return identity
 
-        worker = cluster.add_worker()
+        # NVML is on the workers alone, as the GPUs are: the head has to ask over there.
+        figures = tmp_path / "nvml.json"
+        gpu = {
+            "utilisation": 80,
+            "memory_used": 1,
+            "memory_total": 4,
+            "milliwatts": 9000,
+            "xid": [31],
+        }
+        figures.write_text(json.dumps([gpu]))
+        nvml = {"PYTHONPATH": str(ROOT / "testing/nvml"), "FAKE_NVML": str(figures)}
+        worker = cluster.add_worker(**nvml)
         first = submit(1)
         wait_for("a checkpoint", (run / "checkpoints/step_4").exists, STARTUP)
         cluster.lose(worker)
         lost = cluster.outcome(first)
         assert (lost["status"], lost["driver_exit_code"]) == ("FAILED", 1)
 
-        cluster.add_worker()
+        cluster.add_worker(**nvml)
         second = submit(2)
         done = cluster.outcome(second)
         assert (done["status"], done["driver_exit_code"]) == ("SUCCEEDED", 0)
 
         assert google.of("job.completed")[0]["exit_code"] == 1
+        for attempt in (1, 2):
+            told = [
+                event["gpus"]
+                for event in google.of("job.progress")
+                if event["attempt"] == attempt and event["gpus"]
+            ]
+            assert told[-1]["count"] == told[-1]["nodes"] == 1
+            assert (told[-1]["lowest"], told[-1]["memory_percent"]) == (80, 25.0)
+            (fault,) = told[-1]["faults"]
+            assert re.fullmatch(r"GPU 0 of node [0-9.]+: Xid 31", fault)
+            assert told[-1]["busy_seconds"] > 0
         resumed = google.of("attempt.started")[1]["step"]
         assert 4 <= resumed < 20
         steps = {

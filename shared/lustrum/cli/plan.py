@@ -110,6 +110,9 @@ def _limits(found: Preview, out: Console) -> None:
             "hard deadline": f"{plan.hard_hours:g} h: everything is destroyed, exported or not",
             "attempts": str(plan.attempts),
             "wait for accelerators": f"{plan.capacity_wait_minutes:g} min a zone",
+            "idle GPUs": "told after 10 min"
+            if plan.gpus_idle_minutes is None
+            else f"end the run after {plan.gpus_idle_minutes:g} min",
             "cost": f"{dollars(plan.cost_limit)}, checked now: "
             f"worst case {dollars(plan.worst_cost)}",
             "a hang is": f"{duration(timing.stall)} without progress",

@@ -21,6 +21,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from lustrum.core import names
 from lustrum.core.alerts import Incident, read_incident
 from lustrum.core.errors import MalformedEvent
+from lustrum.core.gpu_use import GpuReport, readable
 from lustrum.core.plain_text import plain
 from lustrum.core.request import shown
 
@@ -98,6 +99,8 @@ class JobEvent(BaseModel):
     event_id: str = Field(min_length=1, max_length=200)
     at: Annotated[float | str | None, BeforeValidator(_believable)] = None
     steps: list[StepPoint] = Field(default_factory=list, max_length=1000)
+    gpus: Annotated[GpuReport | None, BeforeValidator(readable)] = None
+    idle_seconds: Measure = None
 
     @property
     def run(self) -> str:

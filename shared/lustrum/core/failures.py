@@ -18,6 +18,7 @@ class Failure(StrEnum):
     HEAD_LOST = "HEAD_LOST"
     JOB_LOST = "JOB_LOST"
     HANG = "HANG"
+    GPUS_IDLE = "GPUS_IDLE"
     USER_ERROR = "USER_ERROR"
     USER_OOM = "USER_OOM"
     IMAGE_ERROR = "IMAGE_ERROR"
@@ -65,6 +66,9 @@ TABLE: Mapping[Failure, Policy] = {
     Failure.HEAD_LOST: Policy(Reaction.RESUME, 3, "check the head pod's memory in the report"),
     Failure.JOB_LOST: Policy(Reaction.RESUME, 3, "read the job's log in the report"),
     Failure.HANG: Policy(Reaction.RESUME, 3, "check where the log stops; a collective may hang"),
+    Failure.GPUS_IDLE: Policy(
+        Reaction.STOP, 0, "see what the log waits for, or raise limits.gpus_idle_minutes"
+    ),
     Failure.USER_ERROR: Policy(
         Reaction.RESUME, None, "read the end of the job's log; the program itself failed"
     ),

@@ -114,6 +114,7 @@ class RunPlan(BaseModel):
     hard_hours: float
     attempts: int
     capacity_wait_minutes: float
+    gpus_idle_minutes: float | None = None  # None: idle GPUs are told and the run goes on
     cost_limit: float
     worst_cost: float
     hourly_cost: float
@@ -231,6 +232,7 @@ def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan
         hard_hours=limits.hours + EXPORT_GRACE_HOURS,
         attempts=limits.attempts,
         capacity_wait_minutes=limits.capacity_wait_minutes,
+        gpus_idle_minutes=limits.gpus_idle_minutes,
         cost_limit=limits.cost_usd,
         worst_cost=0,
         hourly_cost=0,

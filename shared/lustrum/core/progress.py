@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from pydantic import ValidationError
 
 from lustrum.core.events import JobEvent, SavedCheckpoint
+from lustrum.core.gpu_use import with_report
 from lustrum.core.record import Checkpoint, Progress, Run
 
 PREFIX = "LUSTRUM "
@@ -64,6 +65,8 @@ def absorb(run: Run, event: JobEvent, now: float) -> bool:
             max_steps=event.max_steps or 0,
         )
         new = _absorb_step(run, point) or new
+    if event.gpus is not None:
+        run.gpus = with_report(run.gpus, event.gpus, event.attempt, at)
     here = run.placement is not None and event.attempt > run.placement.attempts_before
     if here and event.type == "checkpoint.saved" and event.checkpoint is not None:
         new = _absorb_checkpoint(run, event.checkpoint, at) or new

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, ValidationError
 from lustrum.core.cost import Usage
 from lustrum.core.errors import UnreadableRecord
 from lustrum.core.failures import Failure
+from lustrum.core.gpu_use import GpuUse
 from lustrum.core.plain_text import plain
 from lustrum.core.plan import RunPlan
 from lustrum.core.request import StartRequest
@@ -230,6 +231,7 @@ class Run(BaseModel):
     attempt: int = 0
     job: Job | None = None
     progress: Progress = Progress()
+    gpus: GpuUse = GpuUse()
     checkpoint: Checkpoint | None = None
     crashes: int = 0  # in a row, see failures.CRASH_LOOP
     full_since: float | None = None  # Lustre is nearly full since (an alert said so)

@@ -109,6 +109,8 @@ class CheckpointRequest(_Strict):
 class LimitsRequest(_Strict):
     """What a run may use: hours, US dollars, attempts, minutes of waiting for accelerators.
 
+    ``gpus_idle_minutes``: the run is ended when all GPUs idle that long while it trains; None:
+    it is only told.
     ``start_within_hours``: how old the request may be when it arrives.
     """
 
@@ -116,6 +118,7 @@ class LimitsRequest(_Strict):
     cost_usd: float = Field(2500, gt=0, le=1_000_000)
     attempts: int = Field(5, ge=1, le=100)
     capacity_wait_minutes: float = Field(60, gt=0, le=1440)
+    gpus_idle_minutes: float | None = Field(None, ge=1, le=1440)
     start_within_hours: float = Field(6, gt=0, le=MAX_AGE_HOURS)
 
 

@@ -26,6 +26,7 @@ from lustrum.core.training_command import (
     training_argv,
 )
 
+GPU_SECONDS = 10.0  # between two readings of all GPUs
 IMPORTED = "imported"  # folder of a run on Lustre that receives an earlier checkpoint
 _STEP = re.compile(r"step_(\d{1,8})")
 
@@ -66,6 +67,7 @@ def train_spec(run: Run, settings: Settings, attempt: int) -> dict[str, Any]:
         keep=plan.keep,
         stall_seconds=plan.timing.stall,
         heartbeat_seconds=min(30.0, plan.timing.poll),
+        **_gpus(plan),
         **_publishing(run, settings),
     )
 
@@ -156,6 +158,20 @@ def newest_step_folder(uris: Iterable[str], wanted: str) -> str:
             "training_info.json; name the folder right above step_N, or one step_N",
         )
     return steps[max(steps)]
+
+
+def _gpus(plan: RunPlan) -> dict[str, Any]:
+    """Return how the supervisor watches the GPUs: what the request wants ended, or the default."""
+    if plan.machine == "local" or plan.gpus == 0:
+        return {}
+    minutes = plan.gpus_idle_minutes
+    if minutes is None:
+        return {"gpu_seconds": GPU_SECONDS}
+    return {
+        "gpu_seconds": GPU_SECONDS,
+        "gpus_idle_seconds": 60 * minutes,
+        "end_idle_gpus": True,
+    }
 
 
 def _publishing(run: Run, settings: Settings) -> dict[str, Any]:

@@ -76,6 +76,8 @@ def react(services: Services, event: Event, message: Message | None = None) -> A
     if isinstance(event, JobEvent):
         now = services.now()
         services.ledger.change(run_id, lambda one: absorb(one, event, now))
+        if event.type == "job.gpus_idle":
+            once(services, f"{run_id}-{event.event_id}", lambda: _tell_idle(services, run, event))
     rung = rings(run, event)
     if rung and run.callback_url is not None:
         services.workflows.ring(run.callback_url, {"run_id": run_id, "event": event.event_id})
@@ -112,6 +114,20 @@ def rings(run: Run, event: Event) -> bool:
             )
         )
     return False
+
+
+def _tell_idle(services: Services, run: Run, event: JobEvent) -> None:
+    """Tell people that paid GPUs do nothing; whether it ends the run is the request's choice."""
+    services.publisher.notify(
+        {
+            "kind": "run.gpus_idle",
+            "run_id": run.run_id,
+            "attempt": event.attempt,
+            "step": event.step,
+            "idle_seconds": event.idle_seconds,
+            "ends_the_run": run.plan.gpus_idle_minutes is not None,
+        }
+    )
 
 
 def _act(services: Services, run: Run, incident: Incident) -> None:

@@ -13,6 +13,7 @@ EXITS = {
     "ACCESS": 77,
     "CONFIG": 78,
     "HANG": 85,
+    "GPUS_IDLE": 86,
 }
 
 

@@ -21,6 +21,7 @@ PUBLISHED = (
     "job.progress",
     "checkpoint.saved",
     "job.stalled",
+    "job.gpus_idle",
     "job.completed",
 )
 

@@ -45,6 +45,9 @@ class Spec:
     poll_seconds: float = 1
     stall_seconds: float = 3600
     startup_stall_seconds: float | None = None  # before the first step; null: twice the above
+    gpu_seconds: float = 0  # between two readings of all GPUs; 0: they are not read
+    gpus_idle_seconds: float = 600  # of a training: then it is told, once
+    end_idle_gpus: bool = False  # and the training is ended
     grace_seconds: float = 20  # between SIGTERM and SIGKILL of the training
     settle_seconds: float = 30  # a last look at Lustre may take; it may hang
     flush_seconds: float = 10  # for the last events

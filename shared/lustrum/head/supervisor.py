@@ -21,10 +21,12 @@ step).
     stage.failed     class, message
     attempt.started  step, max_steps
     job.progress     step, max_steps, phase, reward, step_seconds, save_seconds, quiet_seconds,
-                     steps (step, reward, seconds of each step since the last such event)
+                     steps (step, reward, seconds of each step since the last such event),
+                     gpus (null, or what `GpuUse.report` returns)
     checkpoint.saved step, max_steps, checkpoint {step, files, bytes, seconds}, manifest, class
     checkpoint.set_aside, checkpoint.pruned   steps
     job.stalled      step, quiet_seconds
+    job.gpus_idle    step, idle_seconds  (once for each time they fall idle)
     job.completed    step, exit_code, total_steps, max_steps, class, message  (the last thing said)
     checkpoint.list  checkpoints [{step, files, bytes, total_steps, complete}], free_bytes,
                      capacity_bytes

@@ -20,6 +20,7 @@ from lustrum.head.checkpoint_files import (
 from lustrum.head.checkpoint_rule import MANIFEST, newest_complete
 from lustrum.head.code_archive import fetch_code
 from lustrum.head.exits import EXITS, Refused, Stopped, failure_of
+from lustrum.head.gpu_watch import GpuWatch
 from lustrum.head.model import check_model, mark_conversion, remove_half_conversion
 from lustrum.head.network import AccessToken
 from lustrum.head.output import Voice
@@ -116,7 +117,7 @@ def watch(
 ) -> tuple[int, str | None, str]:
     """Run the command until it ends, stalls or is stopped."""
     bell, log = Bell(), TrainingLog(base, spec.lustre)
-    watcher = StepWatcher(spec, log, voice)
+    watcher, gpus = StepWatcher(spec, log, voice), GpuWatch(spec, voice)
 
     def on_line(line: str) -> None:
         if log.feed(line, time.monotonic()):
@@ -127,11 +128,14 @@ def watch(
     if signals.received is not None:
         child.signal(signals.received)
     watcher.start()
+    if spec.gpu_seconds > 0:
+        gpus.start()
     quiet, moves, last, marked = 0.0, 0, time.monotonic(), False
     heartbeat_due, kill_at, stalled = last + spec.heartbeat_seconds, None, False
+    idle = False
     startup = spec.startup_stall_seconds
     startup = 2 * spec.stall_seconds if startup is None else startup
-    while child.process.poll() is None and not stalled and not watcher.overtaken:
+    while child.process.poll() is None and not (stalled or idle or watcher.overtaken):
         bell.wait(spec.poll_seconds)
         now = time.monotonic()
         # A pause of this process itself (a migrated VM, a frozen cgroup) is nobody's stall.
@@ -144,7 +148,8 @@ def watch(
             quietly(lambda: mark_conversion(spec), voice)
         if now >= heartbeat_due:
             heartbeat_due = now + spec.heartbeat_seconds
-            heartbeat(spec, voice, log, quiet)
+            heartbeat(spec, voice, log, gpus, quiet)
+        idle = gpus.look(log.phase, log.step) and spec.end_idle_gpus
         if signals.received is not None:
             kill_at = now + spec.grace_seconds if kill_at is None else kill_at
             if now >= kill_at:
@@ -152,15 +157,21 @@ def watch(
         stalled = quiet >= (startup if log.phase == "starting" else spec.stall_seconds)
     if stalled:
         voice.event("job.stalled", log.step, quiet_seconds=round(quiet, 1))
-    grace = spec.grace_seconds if stalled else 3.0
+    gpus.finish()
+    grace = spec.grace_seconds if stalled or idle else 3.0
     code = child.end(0.0 if kill_at is not None or watcher.overtaken else grace)
     watcher.finish(spec.settle_seconds)
-    heartbeat(spec, voice, log, quiet, last=True)
+    heartbeat(spec, voice, log, gpus, quiet, last=True)
     if watcher.overtaken:
         raise Refused("INFRA_TRANSIENT", f"attempt {watcher.overtaken} has begun: this one ends")
     if stalled:
         return EXITS["HANG"], "HANG", f"no progress for {quiet:.0f} s"
+    if idle:
+        seconds = gpus.use.idle_seconds
+        return EXITS["GPUS_IDLE"], "GPUS_IDLE", f"all GPUs have idled for {seconds:.0f} s"
     why = log.why()
+    if code and why.failure is None and gpus.use.broken():
+        return code, "NODE_LOST", f"a GPU failed: {gpus.use.broken()}; {why.message}"
     return (code, why.failure, why.message) if code else (0, None, "")
 
 
@@ -189,7 +200,12 @@ def quietly(action: Callable[[], None], voice: Voice) -> None:
 
 
 def heartbeat(
-    spec: Spec, voice: Voice, log: TrainingLog, quiet: float, last: bool = False
+    spec: Spec,
+    voice: Voice,
+    log: TrainingLog,
+    gpus: GpuWatch,
+    quiet: float,
+    last: bool = False,
 ) -> None:
     """Send one progress event; ``quiet`` is seconds since the last sign of progress."""
     voice.event(
@@ -202,5 +218,6 @@ def heartbeat(
         save_seconds=log.save_seconds,
         quiet_seconds=round(quiet, 1),
         loss=log.loss,
+        gpus=gpus.use.report(),
         steps=log.take_steps(last),
     )

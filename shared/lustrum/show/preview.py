@@ -57,7 +57,7 @@ class Preview(BaseModel):
     environment: dict[str, str]
     stage_entrypoint: str
     train_entrypoint: str
-    limits: dict[str, float]
+    limits: dict[str, float | None]
     costs: list[Cost]
     hourly_cost: float
     worst_cost: float
@@ -113,6 +113,7 @@ def preview(
             "hard_hours": plan.hard_hours,
             "attempts": plan.attempts,
             "capacity_wait_minutes": plan.capacity_wait_minutes,
+            "gpus_idle_minutes": plan.gpus_idle_minutes,
             "cost_usd": plan.cost_limit,
             "stall_seconds": plan.timing.stall,
         },

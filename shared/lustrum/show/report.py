@@ -19,6 +19,7 @@ from lustrum.core.plan import worst_costs
 from lustrum.core.record import TEARDOWN, Outcome, Run, State, shorten
 from lustrum.show import plots
 from lustrum.show.formatting import dollars, duration, moment, size
+from lustrum.show.gpus import gpu_facts
 from lustrum.show.timeline import phases, spent
 
 if TYPE_CHECKING:
@@ -64,6 +65,7 @@ def render(run: Run, events: Sequence[Mapping[str, Any]], now: float | None = No
         saves=_saves(run),
         export=_export(run),
         costs=_costs(run, at),
+        gpus=gpu_facts(run, at),
         attempts=_attempts(run, at),
         mishaps=_mishaps(run),
         advice=_advice(run),

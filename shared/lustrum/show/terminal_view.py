@@ -21,11 +21,13 @@ from rich.text import Text
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.record import Mishap, Moment, Outcome, Run
 from lustrum.show.formatting import clock, dollars, duration, size
+from lustrum.show.gpus import gpu_line
 from lustrum.show.timeline import phases, rewards, spent
 
 T = TypeVar("T")
 REPORT_GRACE = 15.0  # seconds a closed run's report may take to appear in its record
 SAVES_SHOWN = 5
+IDLE_SHOWN = 60.0  # seconds of idle GPUs that are a change worth a line
 PHASES_SHOWN = 12
 _WIDTH = 32  # characters of the step bar and the reward line
 _BARS = "▁▂▃▄▅▆▇█"
@@ -195,6 +197,10 @@ def _facts(run: Run, now: float) -> Table:
     if points:
         line = Text(sparkline([value for _, value in points], _WIDTH).ljust(_WIDTH), style="cyan")
         table.add_row("reward", _beside(line, f"{points[-1][1]:.3f}"))
+    gpus = gpu_line(run)
+    if gpus:
+        idle = run.gpus.newest is not None and run.gpus.newest.idle_seconds >= IDLE_SHOWN
+        table.add_row("GPUs", Text(gpus, style="yellow" if idle else ""))
     return table
 
 
@@ -255,6 +261,7 @@ class _Said:
         self._saves: set[int] = set()
         self._step = (0, 0)
         self._export = ""
+        self._idle = False
         self._report = ""
 
     def news(self, run: Run) -> list[tuple[float, str]]:
@@ -280,6 +287,10 @@ class _Said:
             if save.step not in self._saves:
                 self._saves.add(save.step)
                 yield save.at, f"saved step_{save.step}  {size(save.bytes)}  {_took(save.seconds)}"
+        idle = run.gpus.newest is not None and run.gpus.newest.idle_seconds >= IDLE_SHOWN
+        if idle != self._idle:
+            self._idle = idle
+            yield run.gpus.at, f"GPUs {gpu_line(run)}"
         for mishap in _after(run.mishaps, self._mishap):
             self._mishap = mishap
             yield mishap.at, f"{mishap.failure.value} {mishap.sentence}"
