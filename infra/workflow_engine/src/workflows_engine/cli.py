@@ -17,6 +17,7 @@ from workflows_engine.coverage import Coverage
 from workflows_engine.engine import Engine
 from workflows_engine.errors import ApiError, Fault, FaultySource, HttpConnectionFailed
 from workflows_engine.execution import Execution
+from workflows_engine.graph import mermaid
 from workflows_engine.mock_file import MockFile, is_mock_file, read_mocks
 from workflows_engine.mocks import Mocks
 from workflows_engine.values import to_json
@@ -66,6 +67,9 @@ def _parser() -> argparse.ArgumentParser:
     checks.add_argument("file", type=Path, nargs="+")
     checks.add_argument("--strict", action="store_true", help="a warning is an error")
     checks.add_argument("--json", action="store_true", help="a list of findings, for editors")
+
+    drawn = commands.add_parser("graph", help="a workflow as a mermaid flowchart")
+    drawn.add_argument("file", type=Path)
 
     serve = commands.add_parser("serve", parents=[common], help="serve the APIs on loopback")
     serve.add_argument("--host", default="127.0.0.1")
@@ -304,6 +308,16 @@ def _report_coverage(args: argparse.Namespace) -> int:
     return 0
 
 
+def _graph(path: Path) -> int:
+    try:
+        workflow = Workflow(_read(path), str(path))
+    except FaultySource as exc:
+        print(exc, file=sys.stderr)
+        return 2
+    print(mermaid(workflow.model), end="")
+    return 0
+
+
 async def _serve(
     args: argparse.Namespace, workflows: dict[str, Workflow], mocks: Mocks | None
 ) -> int:
@@ -365,6 +379,8 @@ def main(argv: Sequence[str] | None = None) -> int:
             return _run(args)
         case "coverage":
             return _report_coverage(args)
+        case "graph":
+            return _graph(args.file)
         case "mock-schema":
             print(json.dumps(MockFile.model_json_schema(), indent=2))
             return 0
