@@ -35,10 +35,11 @@ FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 def main() -> int:
     """Run one request; 0 only if it SUCCEEDED and nothing is left."""
     parser = argparse.ArgumentParser(
-        prog="make run", description=__doc__,
+        prog="make run",
+        description=__doc__,
         epilog="example: make run REQUEST=examples/requests/tiny.json; on a cluster of your own "
         "instead of the stand-in's: LUSTRUM_KUBECONFIG, see docs/own-cluster.md",
-    )  # fmt: skip
+    )
     parser.add_argument("request", nargs="?", default="examples/requests/tiny.json", type=Path)
     parser.add_argument("--minutes", type=float, default=10, help="give up after this long")
     options = parser.parse_args()
@@ -68,10 +69,11 @@ def _run(path: Path, limit: float, console: Console) -> int:
     plan = make_plan(request, names.run_id("check"), "exports")
     if plan.machine != "local":
         raise BadRequest(
-            "profile", request.profile,
+            "profile",
+            request.profile,
             "needs real A4 machines; on one machine use the profile tiny-grpo, and `lustrum plan` "
             "to see what this request would do",
-        )  # fmt: skip
+        )
     own = OwnCluster.of(os.environ)
     real, stands_in = describe(own)
     console.print(f"[bold]real:[/]      {real}")
@@ -169,8 +171,10 @@ def _keep(stack: Stack, run: Any, run_id: str) -> Path:
 
 def _say_end(console: Console, run: Any, kept: Path, left: list[str], seconds: float) -> None:
     for name, what in (
-        ("report.html", "report"), ("exported", "exported checkpoints"), ("", "logs"),
-    ):  # fmt: skip
+        ("report.html", "report"),
+        ("exported", "exported checkpoints"),
+        ("", "logs"),
+    ):
         path = kept / name if name else kept
         if path.exists():
             console.print(f"{what + ':':22}{_short(path)}")

@@ -29,17 +29,25 @@ def describe(own: OwnCluster | None) -> tuple[str, str]:
     """Return what is real in a local run, and what is a stand-in."""
     kubernetes = "the Kubernetes API with KubeRay"
     real = [
-        "Pub/Sub and Firestore (Google's emulators)", "the functions (functions-framework)",
-        "workflows/*.yaml", "cloudbuild.yaml and its scripts",
+        "Pub/Sub and Firestore (Google's emulators)",
+        "the functions (functions-framework)",
+        "workflows/*.yaml",
+        "cloudbuild.yaml and its scripts",
         *([f"{kubernetes} of {own.context} ({own.kubeconfig})"] if own else []),
-        "Ray with its dashboard and Jobs API", "the training and its checkpoints",
-    ]  # fmt: skip
+        "Ray with its dashboard and Jobs API",
+        "the training and its checkpoints",
+    ]
     stands_in = [
-        "Workflows (infra/workflow_engine)", "Cloud Build's runner", "gcluster and gcloud", "GKE",
+        "Workflows (infra/workflow_engine)",
+        "Cloud Build's runner",
+        "gcluster and gcloud",
+        "GKE",
         *([] if own else [kubernetes]),
-        f"Managed Lustre ({own.lustre if own else 'a folder'})", "Storage (a folder)", "Compute",
+        f"Managed Lustre ({own.lustre if own else 'a folder'})",
+        "Storage (a folder)",
+        "Compute",
         "Monitoring",
-    ]  # fmt: skip
+    ]
     return ", ".join(real), ", ".join(stands_in)
 
 
@@ -66,9 +74,12 @@ class Stack:
     """
 
     def __init__(
-        self, root: Path, project: str = PROJECT, secrets: dict[str, str] | None = None,
+        self,
+        root: Path,
+        project: str = PROJECT,
+        secrets: dict[str, str] | None = None,
         own: OwnCluster | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.root = root
         self.project = project
         self.children = Children(root / "logs")
@@ -97,12 +108,21 @@ class Stack:
         self.ports = Ports(pubsub, firestore, *(free_port() for _ in range(4)))
         cloud_file = self.root / "cloud.json"
         self._spawn(
-            "cloud", "infra.local.cloud", "--root", str(self.root / "cloud"),
-            "--project", self.project, "--endpoints", str(cloud_file), "--workdir", str(ROOT),
-            "--acts-as", self._node_account,
+            "cloud",
+            "infra.local.cloud",
+            "--root",
+            str(self.root / "cloud"),
+            "--project",
+            self.project,
+            "--endpoints",
+            str(cloud_file),
+            "--workdir",
+            str(ROOT),
+            "--acts-as",
+            self._node_account,
             *self._own_options(pubsub),
             *(part for bucket in BUCKETS for part in ("--bucket", f"{self.project}-{bucket}")),
-        )  # fmt: skip
+        )
         self.children.await_ready("cloud", cloud_file.exists, UP_WITHIN)
         self.endpoints = json.loads(cloud_file.read_text())
         self.endpoints |= {
@@ -115,10 +135,19 @@ class Stack:
         self._spawn("functions", "infra.local.functions", "--port", str(self.ports.functions))
         self._start_workflows()
         self._spawn(
-            "builds", "infra.local.builds", "--port", str(self.ports.builds),
-            "--root", str(self.root / "builds"), "--project", self.project,
-            "--trigger", self.trigger, "--pubsub", self.url(pubsub),
-        )  # fmt: skip
+            "builds",
+            "infra.local.builds",
+            "--port",
+            str(self.ports.builds),
+            "--root",
+            str(self.root / "builds"),
+            "--project",
+            self.project,
+            "--trigger",
+            self.trigger,
+            "--pubsub",
+            self.url(pubsub),
+        )
         await_emulators(self.children, pubsub, firestore)
         for name, port in (
             ("functions", self.ports.functions),
@@ -204,14 +233,25 @@ class Stack:
             "LUSTRUM_BUILD_TRIGGER": self.trigger,
         }
         self._spawn(
-            "workflows", "workflows_engine", "serve",
-            "--port", str(self.ports.executions), "--grpc-port", str(self.ports.executions_grpc),
-            "--project", self.project, "--location", REGION,
-            "--workflow", f"rl-run={ROOT / 'workflows' / 'rl_run.yaml'}",
-            "--workflow", f"teardown={ROOT / 'workflows' / 'teardown.yaml'}",
-            "--endpoint", f"cloudbuild={self.url(self.ports.builds)}",
+            "workflows",
+            "workflows_engine",
+            "serve",
+            "--port",
+            str(self.ports.executions),
+            "--grpc-port",
+            str(self.ports.executions_grpc),
+            "--project",
+            self.project,
+            "--location",
+            REGION,
+            "--workflow",
+            f"rl-run={ROOT / 'workflows' / 'rl_run.yaml'}",
+            "--workflow",
+            f"teardown={ROOT / 'workflows' / 'teardown.yaml'}",
+            "--endpoint",
+            f"cloudbuild={self.url(self.ports.builds)}",
             *(part for key, value in env.items() for part in ("--env", f"{key}={value}")),
-        )  # fmt: skip
+        )
 
 
 def _slot(number: int) -> dict[str, str]:

@@ -33,12 +33,22 @@ FIXED = {
     "LUSTRUM_GCLUSTER_SHA256": "0" * 64,
 }
 SUBSTITUTIONS = {
-    "_ACTION": "deploy", "_RUN_ID": RUN, "_ZONE_ATTEMPT": "1", "_ZONE": ZONE, "_NODES": "8",
-    "_CAPACITY": "spot", "_RESERVATION": "_NONE", "_LUSTRE_CAPACITY_GIB": "36000",
-    "_LUSTRE_THROUGHPUT": "500", "_EXPIRES": "1798761600", "_NETWORK": "lustrum",
-    "_SUBNETWORK": "lustrum-us-east1-0", "_PODS_RANGE": "lustrum-us-east1-0-pods",
-    "_SERVICES_RANGE": "lustrum-us-east1-0-services", "_CONTROL_PLANE_CIDR": "172.20.0.0/28",
-}  # fmt: skip
+    "_ACTION": "deploy",
+    "_RUN_ID": RUN,
+    "_ZONE_ATTEMPT": "1",
+    "_ZONE": ZONE,
+    "_NODES": "8",
+    "_CAPACITY": "spot",
+    "_RESERVATION": "_NONE",
+    "_LUSTRE_CAPACITY_GIB": "36000",
+    "_LUSTRE_THROUGHPUT": "500",
+    "_EXPIRES": "1798761600",
+    "_NETWORK": "lustrum",
+    "_SUBNETWORK": "lustrum-us-east1-0",
+    "_PODS_RANGE": "lustrum-us-east1-0-pods",
+    "_SERVICES_RANGE": "lustrum-us-east1-0-services",
+    "_CONTROL_PLANE_CIDR": "172.20.0.0/28",
+}
 
 
 Answer = tuple[dict[str, Any], dict[str, Any]]  # a build's JSON and its result
@@ -132,9 +142,12 @@ def builds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Builds]:
     monkeypatch.setenv("LUSTRUM_ENDPOINTS", "{}")
     quick = Timings(cluster_create=0.1, cluster_delete=0.05, lustre_create=0.1, lustre_delete=0.05)
     with Cloud(
-        tmp_path / "cloud", PROJECT, timings=quick, buckets=(BUCKET,),
+        tmp_path / "cloud",
+        PROJECT,
+        timings=quick,
+        buckets=(BUCKET,),
         acts_as=(FIXED["LUSTRUM_NODE_ACCOUNT"],),
-    ) as cloud:  # fmt: skip
+    ) as cloud:
         found = Builds(tmp_path, cloud)
         try:
             yield found

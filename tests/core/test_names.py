@@ -175,5 +175,7 @@ class TestStageIds:
         run = "rl-4f0c2a9d31"
         assert names.stage_ids(run, 1, 1) == [f"{run}-stage-z1"]
         assert names.stage_ids(run, 1, 3) == [
-            f"{run}-stage-z1", f"{run}-stage-z1-2", f"{run}-stage-z1-3",
-        ]  # fmt: skip
+            f"{run}-stage-z1",
+            f"{run}-stage-z1-2",
+            f"{run}-stage-z1-3",
+        ]

@@ -8,8 +8,8 @@ import pytest
 from lustrum.core import supervisor_jobs
 from lustrum.core.errors import ServiceError
 from lustrum.core.plan import make_plan
-from lustrum.core.progress import PREFIX
 from lustrum.core.request import StartRequest
+from lustrum.head.names import EVENT_PREFIX
 from lustrum.head.spec import Spec
 
 RUN_ID = "rl-0123456789"
@@ -31,10 +31,11 @@ class TestListing:
         def line(step: int, run_id: str = RUN_ID) -> str:
             one = {"step": step, "files": 3, "bytes": 9, "total_steps": step, "complete": True}
             event = {"type": "checkpoint.list", "run_id": run_id, "checkpoints": [one]}
-            return PREFIX + json.dumps({**event, "free_bytes": 1, "capacity_bytes": 2})
+            return EVENT_PREFIX + json.dumps({**event, "free_bytes": 1, "capacity_bytes": 2})
 
         found = supervisor_jobs.read_listing(
-            f"noise\n{line(2)}\n{line(4)}\n{line(8, 'rl-ffffffffff')}\n{PREFIX}not json\n", RUN_ID
+            f"noise\n{line(2)}\n{line(4)}\n{line(8, 'rl-ffffffffff')}\n{EVENT_PREFIX}not json\n",
+            RUN_ID,
         )
         assert found is not None
         assert [one.step for one in found.checkpoints] == [4]

@@ -102,15 +102,18 @@ class TestCalls:
         call = json.dumps({**GOOD, "step": step, "state": "DONE", "execution": execution}).encode()
         assert post(app, call).status_code == 400
 
-    @pytest.mark.parametrize(("call", "field"), (
-        ({"step": "claim", "callback_url": 5}, "callback_url"),
-        ({"step": "failed", "why": {"a": 1}}, "why"),
-        ({"step": "failed", "build": "often"}, "build"),
-        ({"step": "hand_over", "failure": ["CONFIG"]}, "failure"),
-        ({"step": "build", "action": "deploy", "since": float("inf")}, "since"),
-        ({"step": "claim_teardown", "final": "perhaps"}, "final"),
-        ({"step": "teardown", "at": 3}, "at"),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("call", "field"),
+        (
+            ({"step": "claim", "callback_url": 5}, "callback_url"),
+            ({"step": "failed", "why": {"a": 1}}, "why"),
+            ({"step": "failed", "build": "often"}, "build"),
+            ({"step": "hand_over", "failure": ["CONFIG"]}, "failure"),
+            ({"step": "build", "action": "deploy", "since": float("inf")}, "since"),
+            ({"step": "claim_teardown", "final": "perhaps"}, "final"),
+            ({"step": "teardown", "at": 3}, "at"),
+        ),
+    )
     def test_a_field_of_the_wrong_kind_is_named_and_not_answered_try_again(
         self, call: dict[str, object], field: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:

@@ -47,9 +47,10 @@ class TestSchema:
         """``validate`` and ``terraform test`` in a copy that holds staged functions."""
         for name in ("infra/terraform", "infra/blueprint", "workflows", "functions"):
             shutil.copytree(
-                ROOT / name, tmp_path / name,
+                ROOT / name,
+                tmp_path / name,
                 ignore=shutil.ignore_patterns(".terraform*", "__pycache__", "build"),
-            )  # fmt: skip
+            )
         shutil.copy(ROOT / "cloudbuild.yaml", tmp_path)
         shutil.copytree(tmp_path / "functions", tmp_path / "build" / "functions")
         folder = tmp_path / "infra" / "terraform"

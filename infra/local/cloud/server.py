@@ -53,11 +53,19 @@ class Cloud:
     """
 
     def __init__(
-        self, root: Path, project: str, *, timings: Timings | None = None,
-        pod_env: Mapping[str, str] | None = None, workdir: Path | None = None,
-        buckets: tuple[str, ...] = (), host: str = LOOPBACK, lustre: Path | None = None,
-        pubsub: str = "", acts_as: tuple[str, ...] = (),
-    ) -> None:  # fmt: skip
+        self,
+        root: Path,
+        project: str,
+        *,
+        timings: Timings | None = None,
+        pod_env: Mapping[str, str] | None = None,
+        workdir: Path | None = None,
+        buckets: tuple[str, ...] = (),
+        host: str = LOOPBACK,
+        lustre: Path | None = None,
+        pubsub: str = "",
+        acts_as: tuple[str, ...] = (),
+    ) -> None:
         self.root = Path(root).resolve()
         self.root.mkdir(parents=True, exist_ok=True)
         self.faults = Faults()
@@ -94,11 +102,16 @@ class Cloud:
         self._servers.append(shut)
         rest = f"http://{host}"
         self.endpoints = {
-            "container": f"{LOOPBACK}:{port}", "monitoring": f"{LOOPBACK}:{port}",
-            "container_rest": rest, "lustre": rest, "storage": rest, "compute": rest,
+            "container": f"{LOOPBACK}:{port}",
+            "monitoring": f"{LOOPBACK}:{port}",
+            "container_rest": rest,
+            "lustre": rest,
+            "storage": rest,
+            "compute": rest,
             "cloudresourcemanager": rest,
-            "admin": f"{rest}/_local", "metadata": host,
-        }  # fmt: skip
+            "admin": f"{rest}/_local",
+            "metadata": host,
+        }
         self._controller.start()
         return self
 
@@ -137,22 +150,26 @@ class Cloud:
                 "clusters": [cluster.name for cluster in clusters],
                 "node_pools": [
                     f"{cluster.name}/{pool.name}"
-                    for cluster in clusters for pool in cluster.message.node_pools
+                    for cluster in clusters
+                    for pool in cluster.message.node_pools
                 ],
                 "instances": [name.rsplit("/", 1)[-1] for name in self.state.instances],
                 "vms": [vm["name"] for vm in self.compute.instances()],
                 "pods": [
-                    name for cluster in clusters
+                    name
+                    for cluster in clusters
                     for name, pod in cluster.kubernetes.pods.items()
                     if pod.raylet is not None and pod.raylet.alive
                 ],
                 "operations": [
-                    item.name for item in self.state.gke_operations.values()
+                    item.name
+                    for item in self.state.gke_operations.values()
                     if item.status.name != "DONE"
-                ] + [
+                ]
+                + [
                     name for name, item in self.state.lustre_operations.items() if not item["done"]
                 ],
-            }  # fmt: skip
+            }
 
     def preempt(self, node: str, *, stopped: bool = False) -> list[str]:
         """Take a node away as Spot does and return the pods that were on it.

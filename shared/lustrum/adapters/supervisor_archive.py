@@ -24,6 +24,7 @@ MODULES = (
     "gpu_watch",
     "last_error",
     "model",
+    "names",
     "network",
     "output",
     "process",

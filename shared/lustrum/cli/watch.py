@@ -130,7 +130,9 @@ def _kept_page(session: Session, run_id: str) -> str:
     if not bucket:
         raise unknown
     try:
-        return session.services.storage.read(f"gs://{bucket}/runs/{run_id}/report.html").decode()
+        return session.services.storage.read(
+            names.report_folder(bucket, run_id) + "report.html"
+        ).decode()
     except NotFound:
         raise unknown from None
 

@@ -14,6 +14,7 @@ from typing import Any
 
 from lustrum.core import names
 from lustrum.core.plan import Resources, RunPlan
+from lustrum.head.names import LUSTRE_MOUNT
 
 Manifest = dict[str, Any]
 
@@ -136,7 +137,7 @@ def _pod(
         "resources": {"requests": amounts, "limits": amounts},
         "env": [{"name": key, "value": value} for key, value in environment().items()],
         "volumeMounts": [
-            {"name": "lustre", "mountPath": names.LUSTRE_MOUNT},
+            {"name": "lustre", "mountPath": LUSTRE_MOUNT},
             {"name": "dshm", "mountPath": "/dev/shm"},
             {"name": "job", "mountPath": JOB_MOUNT, "readOnly": True},
             {"name": "tokens", "mountPath": TOKENS_MOUNT, "readOnly": True},
@@ -183,7 +184,7 @@ def _pod(
 def environment() -> dict[str, str]:
     """Return the pods' environment: paths of the token files and of the cache, no secret."""
     return {
-        "HF_HOME": f"{names.LUSTRE_MOUNT}/cache/huggingface",
+        "HF_HOME": names.model_cache(),
         "HF_TOKEN_PATH": f"{TOKENS_MOUNT}/hf_token",
         "NETRC": f"{TOKENS_MOUNT}/netrc",
     }

@@ -14,6 +14,8 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
 
+from lustrum.head.names import LUSTRE_MOUNT, MODEL_CACHE
+
 RUN_ID = re.compile(r"rl-[0-9a-f]{10}")
 NAMESPACE = "default"
 CLAIM = "lustre-pvc"
@@ -21,7 +23,6 @@ JOB_ACCOUNT = "lustrum-job"
 TOKENS_SECRET = "lustrum-tokens"
 JOB_CONFIG = "lustrum-job"
 GPU_POOL = "a4"
-LUSTRE_MOUNT = "/lustre"
 LABEL_RUN = "lustrum-run"
 LABEL_EXPIRES = "lustrum-expires"
 LABEL_OWNER = "managed-by"
@@ -29,7 +30,12 @@ LABEL_OWNER = "managed-by"
 
 def run_id(key: str) -> str:
     """Return the run id of an idempotency key: ``rl-`` and 10 hex digits, always 13 characters."""
-    return "rl-" + hashlib.sha256(key.encode()).hexdigest()[:10]
+    return "rl-" + fingerprint(key.encode())
+
+
+def fingerprint(data: bytes) -> str:
+    """Return 10 hex digits that tell one message or key from another."""
+    return hashlib.sha256(data).hexdigest()[:10]
 
 
 def is_run_id(text: str) -> bool:
@@ -83,7 +89,9 @@ def last_tick(cron: str, tz: str, at: datetime) -> datetime:
 
 
 def labels(run: str, expires: float) -> dict[str, str]:
-    """Return the labels of everything a run creates; ``expires`` in epoch seconds."""
+    """Return the labels of everything a run creates; ``expires`` is its hard deadline in epoch
+    seconds, and what a reaper that cannot read the record goes by.
+    """
     return {LABEL_RUN: run, LABEL_EXPIRES: str(int(expires)), LABEL_OWNER: "lustrum"}
 
 
@@ -127,6 +135,16 @@ def list_id(run: str, number: str) -> str:
 def build_tag(run: str, action: str, zone_attempt: int) -> str:
     """Return the tag that finds the one build of an action in a zone attempt."""
     return f"{run}-{action}-z{zone_attempt}"
+
+
+def report_folder(bucket: str, run: str) -> str:
+    """Return the bucket folder of a run's logs, record and report; it ends with a slash."""
+    return f"gs://{bucket}/runs/{run}/"
+
+
+def model_cache() -> str:
+    """Return the folder of the model cache on the mounted file system, HF_HOME of every job."""
+    return f"{LUSTRE_MOUNT}/{MODEL_CACHE}"
 
 
 def run_folder(run: str) -> str:

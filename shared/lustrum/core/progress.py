@@ -13,8 +13,8 @@ from pydantic import ValidationError
 from lustrum.core.events import JobEvent, SavedCheckpoint
 from lustrum.core.gpu_use import with_report
 from lustrum.core.record import Checkpoint, Progress, Run
+from lustrum.head.names import EVENT_PREFIX
 
-PREFIX = "LUSTRUM "
 SERIES = 1000  # points kept for the report
 
 
@@ -24,7 +24,7 @@ def log_events(text: str, run_id: str, attempt: int) -> Iterator[JobEvent]:
     text, an older run's log too.
     """
     for line in text.splitlines():
-        _, found, body = line.partition(PREFIX)
+        _, found, body = line.partition(EVENT_PREFIX)
         if found and body.startswith("{"):
             try:
                 event = JobEvent.model_validate(json.loads(body))

@@ -15,6 +15,7 @@ from lustrum.core.failures import Failure, classify_text
 from lustrum.core.record import shorten
 
 Object = Mapping[str, Any]
+CLOCK_SKEW = 120.0  # seconds between our clock and the cluster's
 
 # What ends a wait at once: waiting longer does not fix it.
 FATAL = frozenset(

@@ -24,6 +24,7 @@ from pydantic import (
     field_validator,
 )
 
+from lustrum.core import names
 from lustrum.core import overrides as grammar
 from lustrum.core.plain_text import NOT_SHOWN, looks_secret
 
@@ -31,7 +32,7 @@ MAX_HOURS = 168.0  # of a run, extensions included
 MAX_AGE_HOURS = 744.0  # of a start: Pub/Sub keeps a message at most 31 days
 MAX_BYTES = 64 * 1024  # of one request, unpacked
 
-RunId = Annotated[str, StringConstraints(pattern=r"^rl-[0-9a-f]{10}$")]
+RunId = Annotated[str, StringConstraints(pattern=f"^{names.RUN_ID.pattern}$")]
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9]([a-z0-9.-]{0,61}[a-z0-9])?$")]
 Zone = Annotated[str, StringConstraints(pattern=r"^[a-z]+-[a-z]+[0-9]{1,2}-[a-z]$")]
 BucketUri = Annotated[

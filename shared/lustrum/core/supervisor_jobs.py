@@ -16,7 +16,6 @@ from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure
 from lustrum.core.kubernetes_objects import EVENT_KEY
 from lustrum.core.plan import RunPlan
-from lustrum.core.progress import PREFIX
 from lustrum.core.record import Run
 from lustrum.core.settings import Settings
 from lustrum.core.training_command import (
@@ -25,6 +24,7 @@ from lustrum.core.training_command import (
     supervisor_spec,
     training_argv,
 )
+from lustrum.head.names import EVENT_PREFIX
 
 GPU_SECONDS = 10.0  # between two readings of all GPUs
 IMPORTED = "imported"  # folder of a run on Lustre that receives an earlier checkpoint
@@ -110,7 +110,7 @@ def job_environment(plan: RunPlan) -> dict[str, str]:
     """
     return {
         **plan.environment,
-        "HF_HOME": f"{names.LUSTRE_MOUNT}/cache/huggingface",
+        "HF_HOME": names.model_cache(),
         # Without it the driver dies: "Failed to merge the Job's runtime env ... conflict".
         "RAY_OVERRIDE_JOB_RUNTIME_ENV": "1",
         # Ray kills 3 s after its SIGTERM; the supervisor needs 20 s of grace and 10 s to be heard.
@@ -121,7 +121,7 @@ def job_environment(plan: RunPlan) -> dict[str, str]:
 def read_listing(log: str, run_id: str) -> Listing | None:
     """Return the newest listing of a run in a job's log, None when it holds none."""
     for line in reversed(log.splitlines()):
-        _, found, body = line.partition(PREFIX)
+        _, found, body = line.partition(EVENT_PREFIX)
         if found:
             with suppress(ValueError):  # the training may print such a line too
                 event = json.loads(body)

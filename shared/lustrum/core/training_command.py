@@ -17,6 +17,7 @@ from pydantic import JsonValue
 from lustrum.core.images import Image, check_override
 from lustrum.core.overrides import by_name, merged, split_key, written
 from lustrum.head.exits import Refused
+from lustrum.head.names import LUSTRE_MOUNT
 from lustrum.head.spec import read_spec
 
 Mode = Literal["stage", "train", "list", "prune"]
@@ -133,7 +134,7 @@ def supervisor_spec(
     run_id: str,
     attempt: int,
     *,
-    lustre: str = "/lustre",
+    lustre: str = LUSTRE_MOUNT,
     command: Sequence[str] = (),
     **more: Any,
 ) -> dict[str, Any]:

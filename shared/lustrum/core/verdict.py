@@ -12,8 +12,11 @@ from enum import StrEnum
 
 from lustrum.core.failures import CRASH_LOOP, NODE_LOSS, Failure, Reaction, classify_text, reaction
 from lustrum.core.record import Run
+from lustrum.head.exits import EXITS
 
-EXIT_HANG = 85  # of the supervisor, when its watchdog ended a training that made no progress
+EXIT_HANG = EXITS[
+    "HANG"
+]  # of the supervisor, when its watchdog ended a training that made no progress
 NODE_GRACE = 60.0  # seconds a node may be missing while the job says RUNNING
 SAVE_GRACE = 600.0  # seconds a running save may take once the file system is nearly full
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lustrum import __version__
+from lustrum.core import names
 from lustrum.core.cost import bill
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure, classify_text
@@ -138,7 +139,7 @@ def _sentence(run: Run) -> str:
 def _write_report(services: Services, run: Run) -> str | None:
     from lustrum.show.report import render
 
-    folder = f"gs://{services.settings.report_bucket}/runs/{run.run_id}/"
+    folder = names.report_folder(services.settings.report_bucket, run.run_id)
     uri, problem = folder + "report.html", None
     try:
         record = run.public_json(2).encode()

@@ -10,7 +10,7 @@ from lustrum.adapters.supervisor_archive import supervisor_archive
 from lustrum.core import kubernetes_objects, names
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
-from lustrum.core.readiness import FATAL, cluster_is_ready, trouble
+from lustrum.core.readiness import CLOCK_SKEW, FATAL, cluster_is_ready, trouble
 from lustrum.core.record import Run, State, check_live, check_owned, start_usage
 from lustrum.wiring.services import Services
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:  # a function that needs neither does not load them
     from lustrum.adapters.kubernetes import Kubernetes
 
 HURRY = 10.0  # seconds between looks once the first GPU node is up
-CLOCK_SKEW = 120.0  # seconds between our clock and the cluster's
 Answer = dict[str, Any]
 _HEAD_ONLY = frozenset({State.PROVISIONING, State.STARTING_HEAD, State.STAGING})
 

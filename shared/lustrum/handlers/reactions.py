@@ -176,7 +176,7 @@ def _prune(services: Services, run: Run, incident: Incident) -> None:
     try:
         ray = services.ray(services.kubernetes(run.run_id), run.run_id)
         ray.submit(
-            f"{run.run_id}-prune-{names.run_id(incident.event_id)[3:]}",
+            f"{run.run_id}-prune-{names.fingerprint(incident.event_id.encode())}",
             supervisor_jobs.entrypoint("prune", supervisor_jobs.prune_spec(run)),
             supervisor_jobs.job_environment(run.plan),
             {"run_id": run.run_id},
@@ -206,7 +206,7 @@ def _incident_of_nobody(services: Services, incident: Incident) -> Answer:
 
 
 def _bury(services: Services, error: MalformedEvent, body: bytes) -> Answer:
-    identity = names.run_id(body.decode("latin-1"))[3:]
+    identity = names.fingerprint(body)
     answer = {
         "kind": "event.rejected",
         "run_id": None,

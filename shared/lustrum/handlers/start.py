@@ -33,7 +33,7 @@ def handle_push(services: Services, body: bytes) -> Answer:
     except MalformedEvent as error:
         return reject(
             services,
-            "body-" + names.run_id(body.decode("latin-1"))[3:],
+            "body-" + names.fingerprint(body),
             body,
             error.field,
             "",
@@ -42,7 +42,7 @@ def handle_push(services: Services, body: bytes) -> Answer:
     try:
         return handle(services, message)
     except BadRequest as error:
-        identity = message.message_id or names.run_id(message.data.decode("latin-1"))[3:]
+        identity = message.message_id or names.fingerprint(message.data)
         return reject(services, identity, message.data, error.field, error.value, error.reason)
 
 

@@ -157,7 +157,7 @@ def _save_log(
         text = ray.tail(job, LOG_LINES) or ray.logs(identity)
         if text.count("\n") >= LOG_LINES - 1:
             text = f"(the last {LOG_LINES} lines)\n{text}"
-        folder = log_folder(services, run)
+        folder = names.report_folder(services.settings.report_bucket, run.run_id)
         services.storage.write(
             f"{folder}{identity}.log", text.encode(), "text/plain; charset=utf-8"
         )
@@ -179,11 +179,6 @@ def told(error: Exception) -> str:
     """Return an error as one short line; what nobody expected with its type."""
     text = str(error) if isinstance(error, ServiceError) else f"{type(error).__name__}: {error}"
     return shorten(text, 200)
-
-
-def log_folder(services: Services, run: Run) -> str:
-    """Return the bucket folder of a run's logs and report."""
-    return f"gs://{services.settings.report_bucket}/runs/{run.run_id}/"
 
 
 def _no_workers(kubernetes: Kubernetes, run: Run) -> None:

@@ -8,11 +8,12 @@ from lustrum.core import names, supervisor_jobs
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.events import JobEvent
 from lustrum.core.failures import Failure, classify_text, named
-from lustrum.core.progress import PREFIX, absorb, log_events
+from lustrum.core.progress import absorb, log_events
 from lustrum.core.readiness import lost_nodes, worker_was_replaced
 from lustrum.core.record import Job, Run, add_mishap, check_live, conclude, shorten, staging_tries
 from lustrum.core.verdict import Action, Seen, Verdict, crashes_after, judge
 from lustrum.head.last_error import last_error
+from lustrum.head.names import EVENT_PREFIX
 from lustrum.wiring.services import Services
 
 if TYPE_CHECKING:  # a function that needs neither does not load them
@@ -20,7 +21,6 @@ if TYPE_CHECKING:  # a function that needs neither does not load them
     from lustrum.adapters.ray_jobs import RayJob, RayJobs
 
 HURRY, HURRY_FOR = 1.0, 60.0  # seconds between looks, for so long, once the end was told
-CLOCK_SKEW = 120.0  # seconds between our clock and the cluster's
 NODES_SINCE = 60.0  # seconds before the submission whose node losses still count
 Answer = dict[str, Any]
 
@@ -247,7 +247,7 @@ def _last_words(message: str) -> str:
     """Return what Ray's message says of the end. It ends with the last lines of the job's log,
     and those are mostly the supervisor's own events.
     """
-    lines = [line for line in message.splitlines() if PREFIX not in line]
+    lines = [line for line in message.splitlines() if EVENT_PREFIX not in line]
     return last_error(lines).message if len(lines) > 1 else "\n".join(lines)
 
 

@@ -12,6 +12,8 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from lustrum.head.names import LUSTRE_MOUNT
+
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # Ray's "(Worker[rank=13] pid=7, ip=10.4.2.7) ", torchrun's "[rank13]: "
 _PREFIX = re.compile(
@@ -85,7 +87,7 @@ def plain(line: str) -> str:
 
 
 def last_error(
-    lines: Sequence[str], lustre: str = "/lustre", began: bool = True, saving: bool = False
+    lines: Sequence[str], lustre: str = LUSTRE_MOUNT, began: bool = True, saving: bool = False
 ) -> LastError:
     """Read why a training ended.
 

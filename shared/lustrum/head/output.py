@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+from lustrum.head.names import EVENT_PREFIX
 from lustrum.head.signature import read_key
 from lustrum.head.spec import Spec
 
@@ -127,7 +128,7 @@ class Voice:
         serial = self._began if kind.startswith("stage.") else step or 0
         event["event_id"] = f"{spec.run_id}-a{spec.attempt}-{kind}-{serial}"
         event["at"] = now_text()
-        line = self.write(b"LUSTRUM " + json.dumps(event).encode() + b"\n")
+        line = self.write(EVENT_PREFIX.encode() + json.dumps(event).encode() + b"\n")
         if kind in PUBLISHED:
             self.publish(json.loads(line[8:]))  # what was printed: without secrets
         return event

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, fields
 
 from lustrum.head.checkpoint_rule import LAYOUTS, Layout, own_layout
 from lustrum.head.exits import Refused
+from lustrum.head.names import LUSTRE_MOUNT, MODEL_CACHE
 
 
 @dataclass
@@ -17,7 +18,7 @@ class Spec:
 
     run_id: str = ""
     attempt: int = 1
-    lustre: str = "/lustre"
+    lustre: str = LUSTRE_MOUNT
     command: list[str] = field(default_factory=list)  # never through a shell
     workdir: str | None = None  # of the command when there is no code; null: this one's own
     max_steps: int = 0
@@ -72,7 +73,7 @@ class Spec:
     @property
     def cache(self) -> str:
         """The folder of the model cache, shared by all runs."""
-        return self.hf_home or os.path.join(self.lustre, "cache", "huggingface")
+        return self.hf_home or os.path.join(self.lustre, MODEL_CACHE)
 
 
 def read_spec(text: str) -> Spec:

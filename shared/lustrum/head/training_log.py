@@ -7,6 +7,7 @@ import re
 from collections import deque
 
 from lustrum.head.last_error import LastError, last_error
+from lustrum.head.names import LUSTRE_MOUNT
 from lustrum.head.output import Event
 
 _BANNER = re.compile(r"={25} Step ([0-9]{1,9})/([0-9]{1,9}) ={25}$")
@@ -32,7 +33,7 @@ class TrainingLog:
     No line may raise: whoever reads the output would stop, and the training with it.
     """
 
-    def __init__(self, base: int, lustre: str = "/lustre") -> None:
+    def __init__(self, base: int, lustre: str = LUSTRE_MOUNT) -> None:
         self._base, self._results = base, 0
         self._lustre = lustre
         self._banner: tuple[str, float] | None = None  # the last one, and when (monotonic)
