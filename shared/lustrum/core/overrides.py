@@ -159,8 +159,12 @@ def _check_text(value: str) -> None:
         raise ValueError(f"must hold strings of at most {MAX_TEXT} characters")
     if any(unicodedata.category(char) in ("Cc", "Cs") and char not in "\n\t" for char in value):
         raise ValueError("must hold no control character but newline and tab")
-    if "${" in value:  # ${oc.env:...} would write the environment into config.yaml
-        raise ValueError("must not hold '${': nothing is interpolated")
+    if (
+        "${" in value or "$(" in value
+    ):  # ${oc.env:...} would write the environment into config.yaml
+        raise ValueError(
+            "must not hold '${' or '$(': nothing is interpolated, and no shell reads it"
+        )
     if value == "???":
         raise ValueError("must not be '???': the configuration takes it for a missing value")
     if ".." in re.split(r"[/\\]", value):

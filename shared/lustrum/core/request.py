@@ -23,6 +23,7 @@ from pydantic import (
     ValidationError,
     field_validator,
 )
+from pydantic_core import PydanticCustomError
 
 from lustrum.core import names
 from lustrum.core import overrides as grammar
@@ -175,7 +176,9 @@ class StartRequest(_Strict):
             try:
                 grammar.check_value(key, item)
             except ValueError as error:
-                raise ValueError(f"{key}: {error}") from None
+                raise PydanticCustomError(
+                    "override", "{why}", {"key": key, "why": str(error)}
+                ) from None
         grammar.check_together(value)
         return value
 
@@ -244,10 +247,13 @@ def _named(error: ValidationError) -> BadRequest:
     path = [
         str(part) for part in first["loc"] if not str(part).startswith(("function-", "constr"))
     ]
+    reason, value = first["msg"], first["input"]
+    if first["type"] == "override":
+        key = first["ctx"]["key"]
+        path, value = [*path, key], value[key]
     # In a union pydantic adds the branch to the path; the field is what the user wrote.
     field = ".".join(part for part in path if not re.search(r"[(\[]", part)) or "message"
     field = re.sub(r"\.(str|literal|constrained-str|bool|int|float)$", "", field)
-    reason, value = first["msg"], first["input"]
     if first["type"] == "extra_forbidden":
         value = _Unknown()  # nobody knows what it holds
         reason = "is not a known field; see docs/requests.md"
