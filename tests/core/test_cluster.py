@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import base64
 import json
 from typing import Any
 
 import pytest
-from lustrum.adapters.supervisor_archive import supervisor_archive
-from lustrum.core import kubernetes_objects
-from lustrum.core.build_substitutions import next_zone, substitutions
-from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure
-from lustrum.core.names import LABEL_RUN
 from lustrum.core.readiness import (
     FATAL,
     cluster_is_ready,
@@ -20,11 +14,8 @@ from lustrum.core.readiness import (
     trouble,
     worker_was_replaced,
 )
-from lustrum.core.record import State
-from lustrum.core.settings import Settings, Slot
-from lustrum.wiring.settings import read_settings
 
-from testing.samples import NOW, RUN_ID, plan, run
+from testing.samples import NOW, RUN_ID
 
 
 def cluster(ready: int | None = 8, desired: int | None = 8, **more: Any) -> dict[str, Any]:
@@ -262,158 +253,3 @@ class TestLostNodes:
         head["metadata"]["labels"]["ray.io/node-type"] = "head"
         assert worker_was_replaced([old, new], NOW)
         assert not worker_was_replaced([old, head], NOW)
-
-
-class TestManifest:
-    @pytest.mark.parametrize("workers", (0, 8))
-    def test_ray_cluster(self, workers: int) -> None:
-        made = plan()
-        body = kubernetes_objects.ray_cluster(made, NOW, workers)
-        spec = body["spec"]
-        assert body["metadata"]["name"] == RUN_ID
-        assert body["metadata"]["labels"][LABEL_RUN] == RUN_ID
-        assert spec["rayVersion"] == "2.46.0"
-        head = spec["headGroupSpec"]["template"]["spec"]
-        [group] = spec["workerGroupSpecs"]
-        worker = group["template"]["spec"]
-        assert (group["replicas"], group["maxReplicas"]) == (workers, 8)
-        assert "nvidia.com/gpu" not in json.dumps(head)
-        assert head["nodeSelector"] == {"cloud.google.com/gke-nodepool": "system"}
-        assert worker["nodeSelector"] == {"cloud.google.com/gke-nodepool": "a4"}
-        for pod in (head, worker):
-            [container] = pod["containers"]
-            resources = container["resources"]
-            assert resources["requests"] == resources["limits"]
-            assert container["image"] == made.image
-        assert worker["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "8"
-
-    def test_g12_the_pods_fit_their_machines(self) -> None:
-        """8 A4 nodes of 224 CPUs carry 8 workers; the head is not among them."""
-        made = plan()
-        assert float(made.worker.cpu) <= 224
-        assert (
-            int(
-                kubernetes_objects.ray_cluster(made, 0, 8)["spec"]["headGroupSpec"][
-                    "rayStartParams"
-                ]["num-cpus"]
-            )
-            >= 1
-        )
-
-    def test_the_head_is_not_evicted(self) -> None:
-        body = kubernetes_objects.ray_cluster(plan(), 0, 0)
-        annotations = body["spec"]["headGroupSpec"]["template"]["metadata"]["annotations"]
-        assert annotations["cluster-autoscaler.kubernetes.io/safe-to-evict"] == "false"
-
-    def test_no_secret_is_in_an_environment(self) -> None:
-        body = kubernetes_objects.ray_cluster(plan(), 0, 8)
-        groups = [body["spec"]["headGroupSpec"], *body["spec"]["workerGroupSpecs"]]
-        for group in groups:
-            for item in group["template"]["spec"]["containers"][0]["env"]:
-                assert set(item) == {"name", "value"}
-                assert item["value"].startswith("/")
-        secret = kubernetes_objects.tokens(plan(), 0, "hf_x", "wandb_y")
-        assert secret["stringData"]["hf_token"] == "hf_x"
-        assert "wandb_y" in secret["stringData"]["netrc"]
-        assert kubernetes_objects.tokens(plan(), 0, "", "")["stringData"] == {}
-
-    def test_supervisor_fits_into_its_config_map_as_it_is(self) -> None:
-        files = {"supervisor.pyz": supervisor_archive()}
-        body = kubernetes_objects.job_files(plan(), NOW, files)
-        assert "data" not in body
-        assert base64.b64decode(body["binaryData"]["supervisor.pyz"]) == files["supervisor.pyz"]
-        assert len(json.dumps(body)) < 2**20  # the most that Kubernetes takes
-
-    def test_the_hash_leaves_replicas_out_and_nothing_else(self) -> None:
-        annotations = [
-            kubernetes_objects.ray_cluster(plan(), expires, workers)["metadata"]["annotations"]
-            for expires, workers in ((0, 0), (0, 8), (5, 8))
-        ]
-        assert annotations[0] == annotations[1] == annotations[2]
-        other = kubernetes_objects.ray_cluster(plan(nodes=4), 0, 4)["metadata"]["annotations"]
-        assert other != annotations[0]
-
-
-SLOTS = (
-    Slot("a", "us-east1", "n", "s", "p", "v", "172.16.0.0/28"),
-    Slot("b", "us-central1", "n", "s", "p", "v", "172.16.0.16/28"),
-)
-SETTINGS = Settings(
-    project="p",
-    region="us-east1",
-    slots=SLOTS,
-    state_bucket="state",
-    node_account="nodes@p",
-    scripts="gs://state/s.zip",
-)
-
-
-class TestDeployment:
-    def test_substitutions_are_all_that_the_build_needs(self) -> None:
-        one = run(State.PROVISIONING)
-        found = substitutions(one, SETTINGS, "deploy")
-        text = (
-            __import__("pathlib").Path(__file__).parents[2] / "docs/architecture.md"
-        ).read_text()
-        line = text.split("## Build substitutions")[1].split("`_NONE`")[0]
-        import re
-
-        assert set(found) == set(re.findall(r"`(_[A-Z_]+)`", line))
-        assert found["_EXPIRES"] == str(int(one.hard_deadline_at))
-        assert found["_CAPACITY"] == "spot" and found["_RESERVATION"] == ""
-        assert all(isinstance(value, str) for value in found.values())
-
-    def test_a_reservation_is_named(self) -> None:
-        one = run(plan=plan(capacity="my-res", limits={"cost_usd": 9000}))
-        found = substitutions(one, SETTINGS, "deploy")
-        assert (found["_CAPACITY"], found["_RESERVATION"]) == ("reservation", "my-res")
-
-    def test_a_slot_that_is_no_more(self) -> None:
-        with pytest.raises(ServiceError, match="LUSTRUM_SLOTS"):
-            substitutions(run(), Settings(project="p", region="r"), "deploy")
-
-    @pytest.mark.parametrize(
-        ("tried", "closed", "zone"),
-        (
-            ([], [], "us-east1-b"),
-            (["us-east1-b"], [], "us-east1-c"),
-            (["us-east1-b"], ["us-east1"], "us-central1-a"),
-            (["us-east1-b", "us-east1-c", "us-central1-a"], [], None),
-            ([], ["us-east1", "us-central1"], None),
-        ),
-    )
-    def test_next_zone(self, tried: list[str], closed: list[str], zone: str | None) -> None:
-        zones = ["europe-west4-a", "us-east1-b", "us-east1-c", "us-central1-a"]
-        one = run(plan=plan(zones=zones), zones_tried=tried, regions_closed=closed)
-        assert next_zone(one, SLOTS) == zone
-
-
-class TestSettings:
-    @pytest.mark.parametrize(
-        ("env", "word"),
-        (
-            ({}, "LUSTRUM_PROJECT"),
-            ({"LUSTRUM_PROJECT": "p"}, "LUSTRUM_REGION"),
-            (
-                {"LUSTRUM_PROJECT": "p", "LUSTRUM_REGION": "r", "LUSTRUM_SLOTS": "x"},
-                "LUSTRUM_SLOTS",
-            ),
-            (
-                {
-                    "LUSTRUM_PROJECT": "p",
-                    "LUSTRUM_REGION": "r",
-                    "LUSTRUM_SLOTS": '[{"name": "a"}]',
-                },
-                "LUSTRUM_SLOTS",
-            ),
-            (
-                {"LUSTRUM_PROJECT": "p", "LUSTRUM_REGION": "r", "LUSTRUM_ENDPOINTS": "{"},
-                "LUSTRUM_ENDPOINTS",
-            ),
-        ),
-    )
-    def test_read_settings_names_what_is_wrong(self, env: dict[str, str], word: str) -> None:
-        with pytest.raises(ServiceError) as error:
-            read_settings(env)
-        assert error.value.failure is Failure.CONFIG
-        assert word in str(error.value)

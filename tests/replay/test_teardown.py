@@ -19,10 +19,7 @@ from testing.stories import (
     in_state,
     to_the_end,
 )
-
-
-def cancel(life: Life, run_id: str) -> Any:
-    return life.publish({"action": "cancel", "run_id": run_id}, "c1")
+from tests.replay.messages import cancel
 
 
 def foreign_cluster(life: Life, name: str, labels: dict[str, str]) -> Cluster:
