@@ -4,6 +4,8 @@ SHELL := /bin/bash
 REQUEST ?= examples/requests/tiny.json
 RUNS ?= 1000
 SEED ?= 1
+COUNT ?= 100000
+FIRST ?= 0
 GPU_PYTHON ?= python3
 COVERAGE := 93
 UV := $(shell command -v uv 2>/dev/null || echo .uv/bin/uv)
@@ -11,7 +13,7 @@ PY := .venv/bin/python
 export PYTHONPATH := $(CURDIR)/shared:$(CURDIR)/infra/workflow_engine/src:$(CURDIR)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup run test test-torch check stage simulate bench gpu test-cluster test-replay cov release fmt clean
+.PHONY: help setup run test test-torch check stage simulate fuzz bench gpu test-cluster test-replay cov release fmt clean
 
 help: ## list every target with one line
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -57,6 +59,9 @@ stage: setup ## copy the library beside each function's main.py (build/functions
 
 simulate: setup ## fault schedules in virtual time [RUNS=1000 SEED=1]
 	@$(PY) -m testing.simulation $(RUNS) $(SEED)
+
+fuzz: setup ## made workflows through the engine: no internal error, no hang [COUNT=100000 FIRST=0]
+	@PYTHONPATH=$(CURDIR)/infra/workflow_engine/src:$(CURDIR)/infra/workflow_engine $(PY) -m engine_tests.fuzz.run --count $(COUNT) --first $(FIRST)
 
 bench: setup ## benchmarks; writes bench/results.json
 	@$(PY) -m bench
