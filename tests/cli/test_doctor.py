@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from lustrum.doctor import checks
+from lustrum.doctor.findings import Options
 
 from tests.cli.conftest import Shell
 
@@ -16,11 +17,11 @@ class FakeRest:
 
 
 @pytest.fixture
-def examined(lustrum: Shell, monkeypatch: pytest.MonkeyPatch) -> list[checks.Options]:
+def examined(lustrum: Shell, monkeypatch: pytest.MonkeyPatch) -> list[Options]:
     lustrum.rest = FakeRest()
-    seen: list[checks.Options] = []
+    seen: list[Options] = []
 
-    def run(options: checks.Options, console: Any) -> int:
+    def run(options: Options, console: Any) -> int:
         seen.append(options)
         console.print_json(json.dumps({"as_json": options.as_json}))
         return 1
@@ -31,7 +32,7 @@ def examined(lustrum: Shell, monkeypatch: pytest.MonkeyPatch) -> list[checks.Opt
 
 class TestDoctor:
     def test_doctor_examines_the_project_of_the_environment(
-        self, lustrum: Shell, examined: list[checks.Options]
+        self, lustrum: Shell, examined: list[Options]
     ) -> None:
         result = lustrum("doctor")
         assert result.exit_code == 1
@@ -40,7 +41,7 @@ class TestDoctor:
         assert options.plan.nodes == 8
 
     def test_doctor_needs_no_environment_when_told_where(
-        self, lustrum: Shell, examined: list[checks.Options]
+        self, lustrum: Shell, examined: list[Options]
     ) -> None:
         lustrum.env.clear()
         lustrum("doctor", "--project", "other", "--region", "europe-west4", "--json")
@@ -52,13 +53,13 @@ class TestDoctor:
         )
 
     def test_doctor_examines_for_a_given_request(
-        self, lustrum: Shell, examined: list[checks.Options]
+        self, lustrum: Shell, examined: list[Options]
     ) -> None:
         lustrum("doctor", "-", stdin='{"nodes": 2}')
         assert examined[0].plan.nodes == 2
 
     def test_doctor_without_project_says_what_to_give(
-        self, lustrum: Shell, examined: list[checks.Options]
+        self, lustrum: Shell, examined: list[Options]
     ) -> None:
         lustrum.env.clear()
         result = lustrum("doctor")

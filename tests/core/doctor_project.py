@@ -7,8 +7,9 @@ from typing import Any
 from lustrum.core.errors import NotFound
 from lustrum.core.plan import RunPlan, make_plan
 from lustrum.core.request import StartRequest
-from lustrum.doctor.checks import Finding, Level, Options, examine
+from lustrum.doctor.checks import examine
 from lustrum.doctor.expected_setup import INVOKERS, ROLES, SERVICES
+from lustrum.doctor.findings import Finding, Level, Options
 from lustrum.doctor.project_questions import Bindings, Quota, ServiceQuota
 
 PROJECT, NUMBER = "my-project", "123456789012"

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
-from lustrum.doctor.checks import Finding, Level, Options, examine, run
+from lustrum.doctor.checks import examine, run
+from lustrum.doctor.findings import Finding, Level, Options
 from lustrum.doctor.project_questions import Bindings, Quota, ServiceQuota
 from rich.console import Console
 

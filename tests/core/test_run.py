@@ -22,10 +22,9 @@ from lustrum.core.record import (
     check_live,
     check_owned,
     conclude,
-    end_usage,
     final_outcome,
-    start_usage,
 )
+from lustrum.core.usage import end_usage, start_usage
 
 from testing.samples import NOW, run, saved
 

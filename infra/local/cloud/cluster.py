@@ -40,7 +40,7 @@ class KubeCluster:
 
     Args:
         state: the cloud.
-        gke: the cluster's own record (`gke.ClusterState`).
+        gke: the cluster's own record (`gke_messages.ClusterState`).
         raylets: starts its pods.
         serve: opens an API server for this object and returns its `host:port` and a way to close.
     """

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 from google.cloud import container_v1 as api
 
 from infra.local.cloud.gke_messages import (
+    ClusterState,
     accounts_of,
     check_accounts,
     code_of,
@@ -34,29 +34,6 @@ Status: Any = api.Cluster.Status
 PoolStatus: Any = api.NodePool.Status
 Done, Running = api.Operation.Status.DONE, api.Operation.Status.RUNNING
 Kind = api.Operation.Type
-
-
-@dataclass
-class ClusterState:
-    """A cluster's message, and what is behind its endpoint."""
-
-    message: Any
-    kubernetes: Any
-    busy: dict[str, str] = field(default_factory=dict)  # "" or pool name -> operation name
-
-    @property
-    def name(self) -> str:
-        """Return the short name."""
-        return str(self.message.name)
-
-    @property
-    def location(self) -> str:
-        """Return zone or region."""
-        return str(self.message.location)
-
-    def pool(self, name: str) -> Any | None:
-        """Return the node pool of that name, or None."""
-        return next((pool for pool in self.message.node_pools if pool.name == name), None)
 
 
 class Gke:
@@ -83,15 +60,19 @@ class Gke:
             "DeleteNodePool": (api.DeleteNodePoolRequest, api.Operation, self.delete_pool),
             "SetNodePoolSize": (api.SetNodePoolSizeRequest, api.Operation, self.resize),
             "SetNodePoolAutoscaling": (
-                api.SetNodePoolAutoscalingRequest, api.Operation, self.autoscale,
+                api.SetNodePoolAutoscalingRequest,
+                api.Operation,
+                self.autoscale,
             ),
             "ListOperations": (
-                api.ListOperationsRequest, api.ListOperationsResponse, self.operations,
+                api.ListOperationsRequest,
+                api.ListOperationsResponse,
+                self.operations,
             ),
             "GetOperation": (api.GetOperationRequest, api.Operation, self.operation),
             "CancelOperation": (api.CancelOperationRequest, None, self.cancel),
             "GetServerConfig": (api.GetServerConfigRequest, api.ServerConfig, self.config),
-        }  # fmt: skip
+        }
 
     def call(self, method: str, request: Any) -> Any:
         """Answer one call. Raises Problem."""
@@ -127,16 +108,21 @@ class Gke:
         location = self._location(request.parent)
         cluster: Any = api.Cluster(request.cluster)
         if not _NAME.fullmatch(cluster.name):
-            raise Problem("INVALID_ARGUMENT", f"Cluster name {cluster.name!r} is not valid: "
-                          "lowercase letters, digits and hyphens, at most 40.")  # fmt: skip
+            raise Problem(
+                "INVALID_ARGUMENT",
+                f"Cluster name {cluster.name!r} is not valid: "
+                "lowercase letters, digits and hyphens, at most 40.",
+            )
         path = self._path(location, cluster.name)
         if (location, cluster.name) in self._state.clusters:
             raise Problem("ALREADY_EXISTS", f"Already exists: {path}.")
         if not cluster.node_pools:
             size = cluster.initial_node_count
             if not size:
-                raise Problem("INVALID_ARGUMENT", "Cluster.initial_node_count must be greater "
-                              "than zero, or node_pools given.")  # fmt: skip
+                raise Problem(
+                    "INVALID_ARGUMENT",
+                    "Cluster.initial_node_count must be greater than zero, or node_pools given.",
+                )
             cluster.node_pools.append(
                 api.NodePool(name="default-pool", initial_node_count=size, config={})
             )
@@ -172,9 +158,13 @@ class Gke:
                 found.kubernetes.start_nodes(pool)
 
         return self._begin(
-            found, "", Kind.CREATE_CLUSTER, "gke.CreateCluster",
-            self._state.timings.cluster_create, done,
-        )  # fmt: skip
+            found,
+            "",
+            Kind.CREATE_CLUSTER,
+            "gke.CreateCluster",
+            self._state.timings.cluster_create,
+            done,
+        )
 
     def delete(self, request: Any) -> Any:
         found = self._cluster(request.name)
@@ -191,15 +181,21 @@ class Gke:
             self._state.clusters.pop((found.location, found.name), None)
 
         return self._begin(
-            found, "", Kind.DELETE_CLUSTER, "gke.DeleteCluster",
-            self._state.timings.cluster_delete, done,
-        )  # fmt: skip
+            found,
+            "",
+            Kind.DELETE_CLUSTER,
+            "gke.DeleteCluster",
+            self._state.timings.cluster_delete,
+            done,
+        )
 
     def set_labels(self, request: Any) -> Any:
         found = self._cluster(request.name)
         if request.label_fingerprint != found.message.label_fingerprint:
-            raise Problem("FAILED_PRECONDITION", "Labels could not be set due to fingerprint "
-                          "mismatch: read the cluster again.")  # fmt: skip
+            raise Problem(
+                "FAILED_PRECONDITION",
+                "Labels could not be set due to fingerprint mismatch: read the cluster again.",
+            )
         found.message.resource_labels = dict(request.resource_labels)
         found.message.label_fingerprint = fingerprint(request.resource_labels)
         return self._begin(
@@ -220,8 +216,9 @@ class Gke:
         found = self._cluster(request.parent)
         pool: Any = api.NodePool(request.node_pool)
         if found.pool(pool.name) is not None:
-            raise Problem("ALREADY_EXISTS", f"Already exists: {request.parent}/nodePools/"
-                          f"{pool.name}.")  # fmt: skip
+            raise Problem(
+                "ALREADY_EXISTS", f"Already exists: {request.parent}/nodePools/{pool.name}."
+            )
         self._check_free(found, pool.name)
         check_accounts(self._state, [pool.config.service_account])
         self._fill(pool, found.message)
@@ -238,9 +235,13 @@ class Gke:
                 found.kubernetes.start_nodes(kept)
 
         return self._begin(
-            found, pool.name, Kind.CREATE_NODE_POOL, "gke.CreateNodePool",
-            self._state.timings.pool_create, done,
-        )  # fmt: skip
+            found,
+            pool.name,
+            Kind.CREATE_NODE_POOL,
+            "gke.CreateNodePool",
+            self._state.timings.pool_create,
+            done,
+        )
 
     def delete_pool(self, request: Any) -> Any:
         found, pool = self._pool(request.name)
@@ -259,9 +260,13 @@ class Gke:
             found.message.node_pools = left
 
         return self._begin(
-            found, name, Kind.DELETE_NODE_POOL, "gke.DeleteNodePool",
-            self._state.timings.pool_delete, done,
-        )  # fmt: skip
+            found,
+            name,
+            Kind.DELETE_NODE_POOL,
+            "gke.DeleteNodePool",
+            self._state.timings.pool_delete,
+            done,
+        )
 
     def resize(self, request: Any) -> Any:
         found, pool = self._pool(request.name)
@@ -275,18 +280,25 @@ class Gke:
                 found.kubernetes.start_nodes(kept)
 
         return self._begin(
-            found, pool.name, Kind.SET_NODE_POOL_SIZE, "gke.SetNodePoolSize",
-            self._state.timings.update, done,
-        )  # fmt: skip
+            found,
+            pool.name,
+            Kind.SET_NODE_POOL_SIZE,
+            "gke.SetNodePoolSize",
+            self._state.timings.update,
+            done,
+        )
 
     def autoscale(self, request: Any) -> Any:
         found, pool = self._pool(request.name)
         self._check_free(found, pool.name)
         pool.autoscaling = request.autoscaling
         return self._begin(
-            found, pool.name, Kind.UPDATE_CLUSTER, "gke.SetNodePoolAutoscaling",
+            found,
+            pool.name,
+            Kind.UPDATE_CLUSTER,
+            "gke.SetNodePoolAutoscaling",
             self._state.timings.update,
-        )  # fmt: skip
+        )
 
     # Operations.
 
@@ -315,7 +327,7 @@ class Gke:
         raise Problem(
             "FAILED_PRECONDITION",
             f"Operation {found.name} ({found.operation_type.name}) cannot be cancelled.",
-        )  # fmt: skip
+        )
 
     def config(self, request: Any) -> Any:
         self._location(request.name)
@@ -335,11 +347,15 @@ class Gke:
         name = f"operation-{unique(13)}-{unique(8)}-{unique(8)}"
         target = self._path(found.location, found.name) + (f"/nodePools/{pool}" if pool else "")
         operation: Any = api.Operation(
-            name=name, location=found.location, operation_type=kind, status=Running,
-            start_time=now(), target_link=f"https://container.googleapis.com/v1/{target}",
+            name=name,
+            location=found.location,
+            operation_type=kind,
+            status=Running,
+            start_time=now(),
+            target_link=f"https://container.googleapis.com/v1/{target}",
             self_link="https://container.googleapis.com/v1/projects/"
             f"{self._state.number}/locations/{found.location}/operations/{name}",
-        )  # fmt: skip
+        )
         self._state.gke_operations[name] = operation
         if pool is not None:
             found.busy[pool] = name
@@ -365,8 +381,9 @@ class Gke:
         if any_pool and not busy:
             busy = next(iter(found.busy.values()), None)
         if busy:
-            raise Problem("FAILED_PRECONDITION", f"Cluster is running incompatible operation "
-                          f"{busy}.")  # fmt: skip
+            raise Problem(
+                "FAILED_PRECONDITION", f"Cluster is running incompatible operation {busy}."
+            )
 
     def _fill(self, pool: Any, cluster: Any) -> None:
         pool.status = PoolStatus.PROVISIONING

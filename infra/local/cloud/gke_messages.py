@@ -6,11 +6,35 @@ import hashlib
 import json
 import re
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from typing import Any
 
 from google.protobuf import json_format
 
 from infra.local.cloud.state import Problem, State
+
+
+@dataclass
+class ClusterState:
+    """A cluster's message, and what is behind its endpoint."""
+
+    message: Any
+    kubernetes: Any
+    busy: dict[str, str] = field(default_factory=dict)  # "" or pool name -> operation name
+
+    @property
+    def name(self) -> str:
+        """Return the short name."""
+        return str(self.message.name)
+
+    @property
+    def location(self) -> str:
+        """Return zone or region."""
+        return str(self.message.location)
+
+    def pool(self, name: str) -> Any | None:
+        """Return the node pool of that name, or None."""
+        return next((pool for pool in self.message.node_pools if pool.name == name), None)
 
 
 def to_json(message: Any) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from infra.local.cloud import rayclusters
 from infra.local.cloud.cluster import KubeCluster
 from infra.local.cloud.compute import Compute
 from infra.local.cloud.faults import Faults
-from infra.local.cloud.gke import ClusterState, Gke
+from infra.local.cloud.gke import Gke
+from infra.local.cloud.gke_messages import ClusterState
 from infra.local.cloud.kubernetes_api import KubernetesApi
 from infra.local.cloud.lustre import Lustre
 from infra.local.cloud.monitoring import Monitoring

@@ -91,7 +91,7 @@ class State:
         root: folder of file contents, logs and process directories.
         project: the one project there is; other projects are refused.
         lock: held while anything here is read or changed.
-        clusters: (location, name) -> `gke.ClusterState`.
+        clusters: (location, name) -> `gke_messages.ClusterState`.
         instances: full resource name -> Lustre instance (REST shape).
         operations: full resource name -> operation, per service.
         series: values set by a test, see `monitoring`.

@@ -44,7 +44,8 @@ def doctor(
     plan = make_plan(request, planned_id(request), bucket)
 
     from lustrum.doctor import checks as examination
+    from lustrum.doctor.findings import Options
 
     services = session.make_services(settings)
-    options = examination.Options(project, region, plan, services.project, as_json)
+    options = Options(project, region, plan, services.project, as_json)
     raise typer.Exit(examination.run(options, console() if as_json else Console(highlight=False)))

@@ -377,21 +377,6 @@ def final_outcome(run: Run) -> Outcome:
     return Outcome.PARTIAL if run.safe_export is not None else Outcome.FAILED
 
 
-def start_usage(run: Run, resource: str, now: float) -> None:
-    """Begin to count what a resource costs, in place; no-op while it is counted."""
-    if any(item.resource == resource and item.until is None for item in run.usage):
-        return
-    pieces, rate = run.plan.rates()[resource]
-    run.usage = [*run.usage, Usage(resource=resource, pieces=pieces, rate=rate, since=now)]
-
-
-def end_usage(run: Run, now: float, *resources: str) -> None:
-    """End the counting of resources, in place; of all when none is named."""
-    for item in run.usage:
-        if item.until is None and (not resources or item.resource in resources):
-            item.until = now
-
-
 def shorten(text: str, limit: int = 500) -> str:
     """Return a text on one line, cut in the middle of what is longer than ``limit`` characters,
     without terminal escapes.

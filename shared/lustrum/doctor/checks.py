@@ -8,25 +8,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
-from enum import StrEnum
+from dataclasses import asdict
 
 from rich.console import Console
-from rich.text import Text
 
 from lustrum.core import names
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
-from lustrum.core.plan import RunPlan
+from lustrum.doctor import quotas
 from lustrum.doctor.expected_setup import (
     ACTS_AS,
     INVOKERS,
     LUSTRE_WRITERS,
     NETWORK,
-    NODE_QUOTAS,
-    NODE_QUOTAS_TO_LOOK_AT,
     PEERING,
-    REGION_QUOTAS,
     ROLES,
     SECRETS,
     SERVICES,
@@ -35,39 +30,9 @@ from lustrum.doctor.expected_setup import (
     lustre_grant,
     zone_lacks,
 )
-from lustrum.doctor.project_questions import Probes, Quota
+from lustrum.doctor.findings import TERRAFORM, Finding, Level, Options, judge, lines
 
-TERRAFORM = "terraform -chdir=infra/terraform apply"
 PUBLIC = frozenset({"allUsers", "allAuthenticatedUsers"})
-
-
-class Level(StrEnum):
-    """What a finding means for a first run."""
-
-    OK = "ok"
-    NOTE = "note"  # a run gets through, with less
-    FAIL = "fail"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """One line of the answer."""
-
-    check: str
-    level: Level
-    line: str
-    fix: str = ""
-
-
-@dataclass(frozen=True)
-class Options:
-    """What to examine: a project, the control plane's region, and what a run would need."""
-
-    project: str
-    region: str
-    plan: RunPlan
-    probes: Probes
-    as_json: bool = False
 
 
 def run(options: Options, console: Console) -> int:
@@ -76,7 +41,7 @@ def run(options: Options, console: Console) -> int:
     if options.as_json:
         console.print_json(json.dumps([asdict(finding) for finding in findings]))
     else:
-        for line in _lines(findings):
+        for line in lines(findings):
             console.print(line, soft_wrap=True)
     failed = sum(finding.level is Level.FAIL for finding in findings)
     if not options.as_json:
@@ -110,7 +75,7 @@ def _way_in(error: ServiceError) -> str:
 
 def _services(o: Options) -> Iterator[Finding]:
     missing = sorted(SERVICES - o.probes.enabled_services())
-    yield _judge(
+    yield judge(
         "services",
         not missing,
         f"{len(SERVICES)} services enabled",
@@ -130,11 +95,11 @@ def _control_plane(o: Options) -> Iterator[Finding]:
             for name in wanted
             if found.get(name) != "ACTIVE"
         ]
-        yield _judge(
+        yield judge(
             what, not bad, f"{len(wanted)} deployed in {o.region}", ", ".join(bad), TERRAFORM
         )
     state = o.probes.peerings(NETWORK).get(PEERING, "missing")
-    yield _judge(
+    yield judge(
         "network",
         state == "ACTIVE",
         "network lustrum is peered with the services' network (Lustre)",
@@ -148,57 +113,12 @@ def _zones(o: Options) -> Iterator[Finding]:
     both = sorted(machines & lustre)
     for zone in o.plan.zones:
         lacks = zone_lacks(zone, {o.plan.machine: machines, "Managed Lustre": lustre})
-        yield _judge(
+        yield judge(
             f"zone {zone}",
             not lacks,
             f"offers {o.plan.machine} and Managed Lustre",
             lacks,
             f"zones with both: {', '.join(both) or 'none'}; name them in the request (zones)",
-        )
-
-
-def _accelerators(o: Options) -> Iterator[Finding]:
-    gpus = o.plan.nodes * o.plan.gpus_per_node
-    spot = "PREEMPTIBLE_" if o.plan.capacity == "spot" else ""
-    metric = f"{spot}{o.plan.accelerator.upper().replace('-', '_')}_GPUS"
-    for region in _regions(o.plan):
-        quotas = o.probes.region_quotas(region)
-        yield _quota(o, region, metric, gpus, quotas.get(metric), f"for {o.plan.nodes} nodes")
-        for name, (wanted, why) in REGION_QUOTAS.items():
-            yield _quota(o, region, name, wanted, quotas.get(name), why)
-        for name, (each, why) in NODE_QUOTAS.items():
-            yield _quota(o, region, name, each * o.plan.nodes, quotas.get(name), why)
-        for name, (each, why) in NODE_QUOTAS_TO_LOOK_AT.items():
-            if name in quotas:
-                found = _quota(o, region, name, each * o.plan.nodes, quotas[name], why)
-                yield replace(found, level=min(found.level, Level.NOTE, key=list(Level).index))
-
-
-def _lustre_capacity(o: Options) -> Iterator[Finding]:
-    tier, wanted = o.plan.lustre_throughput, o.plan.lustre_capacity_gib
-    values = [
-        q for q in o.probes.service_quotas("lustre.googleapis.com") if q.is_lustre_tier(tier)
-    ]
-    for zone in o.plan.zones:
-        check = f"Lustre quota {zone}"
-        here = [q for q in values if q.applies(zone, NETWORK)]
-        if not here:
-            yield Finding(
-                check,
-                Level.NOTE,
-                f"no quota of the {tier} MB/s per TiB tier is listed for it",
-                f"look at {_quota_page(o.project)}",
-            )
-            continue
-        # the value with most dimensions is the one that binds: it may be per network
-        best = max(here, key=lambda q: len(q.dimensions))
-        yield _judge(
-            check,
-            best.limit < 0 or best.limit >= wanted,
-            f"{_amount(best.limit)} GiB at {tier} MB/s per TiB, {wanted} needed",
-            f"{_amount(best.limit)} GiB at {tier} MB/s per TiB, {wanted} needed",
-            f"ask for {best.name} >= {wanted} ({zone}, network {NETWORK}):"
-            f" {_quota_page(o.project)}",
         )
 
 
@@ -276,7 +196,7 @@ def _lustre_agent(o: Options) -> Iterator[Finding]:
     bucket = o.plan.export_bucket
     agent = lustre_agent(o.probes.number())
     held = {role for role, member in o.probes.bucket_bindings(bucket) if member == agent}
-    yield _judge(
+    yield judge(
         "export",
         bool(held & LUSTRE_WRITERS),
         f"Managed Lustre may write gs://{bucket}",
@@ -290,7 +210,7 @@ def _alerts(o: Options) -> Iterator[Finding]:
         f"serviceAccount:service-{o.probes.number()}"
         "@gcp-sa-monitoring-notification.iam.gserviceaccount.com"
     )
-    yield _judge(
+    yield judge(
         "alerts",
         ("roles/pubsub.publisher", agent) in o.probes.topic_bindings("lustrum-alerts"),
         "Monitoring may publish to lustrum-alerts",
@@ -335,7 +255,7 @@ def _secrets(o: Options) -> Iterator[Finding]:
 
 
 def _you(o: Options) -> Iterator[Finding]:
-    yield _judge(
+    yield judge(
         "you",
         o.probes.may_publish("lustrum-requests"),
         "may start runs",
@@ -348,8 +268,8 @@ CHECKS: Mapping[str, Callable[[Options], Iterable[Finding]]] = {
     "services": _services,
     "control plane": _control_plane,
     "zones": _zones,
-    "quotas": _accelerators,
-    "Lustre quota": _lustre_capacity,
+    "quotas": quotas.accelerators,
+    "Lustre quota": quotas.lustre_capacity,
     "accounts": _identities,
     "acting": _acting,
     "callers": _invokers,
@@ -361,59 +281,5 @@ CHECKS: Mapping[str, Callable[[Options], Iterable[Finding]]] = {
 }
 
 
-def _judge(check: str, fine: bool, good: str, bad: str, fix: str) -> Finding:
-    return Finding(check, Level.OK, good) if fine else Finding(check, Level.FAIL, bad, fix)
-
-
-def _quota(
-    o: Options, region: str, metric: str, wanted: float, quota: Quota | None, why: str
-) -> Finding:
-    check = f"{metric} {region}"
-    page = _quota_page(o.project)
-    if quota is None:
-        return Finding(
-            check,
-            Level.FAIL,
-            f"no such quota here, {wanted:g} needed {why}",
-            f"ask for {metric} = {wanted:g} in {region}: {page}",
-        )
-    line = f"{quota.usage:g} of {quota.limit:g} used, {wanted:g} needed {why}"
-    if quota.limit < wanted:
-        return Finding(
-            check, Level.FAIL, line, f"ask for {metric} = {wanted:g} in {region}: {page}"
-        )
-    if quota.limit - quota.usage < wanted:
-        return Finding(
-            check, Level.NOTE, line, "other machines use it now: a run waits, or ask for more"
-        )
-    return Finding(check, Level.OK, line)
-
-
-def _quota_page(project: str) -> str:
-    return f"https://console.cloud.google.com/iam-admin/quotas?project={project}"
-
-
-def _amount(limit: float) -> str:
-    return "no limit of" if limit < 0 else f"{limit:g}"
-
-
-def _regions(plan: RunPlan) -> list[str]:
-    return list(dict.fromkeys(names.region_of(zone) for zone in plan.zones))
-
-
 def _email(project: str, account: str) -> str:
     return f"lustrum-{account}@{project}.iam.gserviceaccount.com"
-
-
-_STYLES = {Level.OK: "green", Level.NOTE: "yellow", Level.FAIL: "bold red"}
-
-
-def _lines(findings: list[Finding]) -> Iterator[Text]:
-    """One line each; the fix below, unbroken, so that a command can be copied."""
-    width = max(len(finding.check) for finding in findings)
-    for finding in findings:
-        # Text: what a project answers is never markup
-        mark = Text(f"{finding.level.value:<5}", _STYLES[finding.level])
-        yield mark + Text(f"{finding.check:<{width}}  {finding.line}")
-        if finding.fix:
-            yield Text(f"      -> {finding.fix}", "dim")

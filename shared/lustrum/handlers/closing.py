@@ -16,10 +16,10 @@ from lustrum.core.record import (
     State,
     advance,
     conclude,
-    end_usage,
     final_outcome,
     shorten,
 )
+from lustrum.core.usage import end_usage
 from lustrum.handlers.inventory import look_around
 from lustrum.handlers.once import once
 from lustrum.wiring.services import Services

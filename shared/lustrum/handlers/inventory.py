@@ -14,7 +14,8 @@ from lustrum.adapters.google import Listing
 from lustrum.adapters.lustre import Instance
 from lustrum.core.errors import ServiceError
 from lustrum.core.names import LABEL_RUN
-from lustrum.core.record import TEARDOWN_LEASE, Run, check_owned, end_usage, shorten
+from lustrum.core.record import TEARDOWN_LEASE, Run, check_owned, shorten
+from lustrum.core.usage import end_usage
 from lustrum.wiring.services import Services
 
 Answer = dict[str, Any]

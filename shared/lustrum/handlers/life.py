@@ -20,8 +20,8 @@ from lustrum.core.record import (
     advance,
     check_live,
     conclude,
-    start_usage,
 )
+from lustrum.core.usage import start_usage
 from lustrum.handlers.classification import classify
 from lustrum.handlers.preflight import look_ahead
 from lustrum.handlers.transition_calls import Claim, Enter, Failed, HandOver, LeaveZone, Place

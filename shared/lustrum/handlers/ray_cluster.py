@@ -11,7 +11,8 @@ from lustrum.core import kubernetes_objects, names
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
 from lustrum.core.readiness import CLOCK_SKEW, FATAL, cluster_is_ready, trouble
-from lustrum.core.record import Run, State, check_live, check_owned, start_usage
+from lustrum.core.record import Run, State, check_live, check_owned
+from lustrum.core.usage import start_usage
 from lustrum.wiring.services import Services
 
 if TYPE_CHECKING:  # a function that needs neither does not load them

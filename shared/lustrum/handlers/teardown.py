@@ -12,13 +12,8 @@ from typing import TYPE_CHECKING, Any
 from lustrum.core import kubernetes_objects, names
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.progress import absorb, log_events
-from lustrum.core.record import (
-    Run,
-    check_owned,
-    end_usage,
-    shorten,
-    staging_tries,
-)
+from lustrum.core.record import Run, check_owned, shorten, staging_tries
+from lustrum.core.usage import end_usage
 from lustrum.wiring.services import Services
 
 if TYPE_CHECKING:  # a function that needs neither does not load them
