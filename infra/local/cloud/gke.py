@@ -14,24 +14,26 @@ from typing import Any
 from google.cloud import container_v1 as api
 
 from infra.local.cloud.gke_messages import (
+    MESSAGES,
+    VERSION,
     ClusterState,
+    PoolStatus,
     accounts_of,
     check_accounts,
     code_of,
+    fill_pool,
     fingerprint,
     matched,
     target_of,
 )
 from infra.local.cloud.state import Problem, State, now, unique
 
-VERSION = "1.35.4-gke.1042000"
 _CLUSTER = re.compile(r"projects/([^/]+)/locations/([^/]+)/clusters/([^/]+)")
 _POOL = re.compile(_CLUSTER.pattern + r"/nodePools/([^/]+)")
 _OPERATION = re.compile(r"projects/([^/]+)/locations/([^/]+)/operations/([^/]+)")
 _PARENT = re.compile(r"projects/([^/]+)/locations/([^/]+)")
 _NAME = re.compile(r"[a-z]([-a-z0-9]{0,38}[a-z0-9])?")
 Status: Any = api.Cluster.Status
-PoolStatus: Any = api.NodePool.Status
 Done, Running = api.Operation.Status.DONE, api.Operation.Status.RUNNING
 Kind = api.Operation.Type
 
@@ -48,31 +50,24 @@ class Gke:
     def __init__(self, state: State, open_kubernetes: Callable[[ClusterState], Any]) -> None:
         self._state = state
         self._open = open_kubernetes
-        self.methods: dict[str, tuple[Any, Any, Callable[[Any], Any]]] = {
-            "ListClusters": (api.ListClustersRequest, api.ListClustersResponse, self.clusters),
-            "GetCluster": (api.GetClusterRequest, api.Cluster, self.get),
-            "CreateCluster": (api.CreateClusterRequest, api.Operation, self.create),
-            "DeleteCluster": (api.DeleteClusterRequest, api.Operation, self.delete),
-            "SetLabels": (api.SetLabelsRequest, api.Operation, self.set_labels),
-            "ListNodePools": (api.ListNodePoolsRequest, api.ListNodePoolsResponse, self.pools),
-            "GetNodePool": (api.GetNodePoolRequest, api.NodePool, self.get_pool),
-            "CreateNodePool": (api.CreateNodePoolRequest, api.Operation, self.create_pool),
-            "DeleteNodePool": (api.DeleteNodePoolRequest, api.Operation, self.delete_pool),
-            "SetNodePoolSize": (api.SetNodePoolSizeRequest, api.Operation, self.resize),
-            "SetNodePoolAutoscaling": (
-                api.SetNodePoolAutoscalingRequest,
-                api.Operation,
-                self.autoscale,
-            ),
-            "ListOperations": (
-                api.ListOperationsRequest,
-                api.ListOperationsResponse,
-                self.operations,
-            ),
-            "GetOperation": (api.GetOperationRequest, api.Operation, self.operation),
-            "CancelOperation": (api.CancelOperationRequest, None, self.cancel),
-            "GetServerConfig": (api.GetServerConfigRequest, api.ServerConfig, self.config),
+        handlers: dict[str, Callable[[Any], Any]] = {
+            "ListClusters": self.clusters,
+            "GetCluster": self.get,
+            "CreateCluster": self.create,
+            "DeleteCluster": self.delete,
+            "SetLabels": self.set_labels,
+            "ListNodePools": self.pools,
+            "GetNodePool": self.get_pool,
+            "CreateNodePool": self.create_pool,
+            "DeleteNodePool": self.delete_pool,
+            "SetNodePoolSize": self.resize,
+            "SetNodePoolAutoscaling": self.autoscale,
+            "ListOperations": self.operations,
+            "GetOperation": self.operation,
+            "CancelOperation": self.cancel,
+            "GetServerConfig": self.config,
         }
+        self.methods = {name: (*MESSAGES[name], handler) for name, handler in handlers.items()}
 
     def call(self, method: str, request: Any) -> Any:
         """Answer one call. Raises Problem."""
@@ -92,14 +87,10 @@ class Gke:
 
     def clusters(self, request: Any) -> Any:
         location = self._location(request.parent)
-        found = [
-            cluster.message
-            for cluster in self._state.clusters.values()
-            if location in ("-", cluster.location)
-        ]
         missing = self._state.faults.value("gke.missing_zones") or []
-        gone = [item for item in found if item.location not in missing]
-        return api.ListClustersResponse(clusters=gone, missing_zones=missing)
+        seen = [one for one in self._state.clusters.values() if one.location not in missing]
+        here = [one.message for one in seen if location in ("-", one.location)]
+        return api.ListClustersResponse(clusters=here, missing_zones=missing)
 
     def get(self, request: Any) -> Any:
         return self._cluster(request.name).message
@@ -108,10 +99,9 @@ class Gke:
         location = self._location(request.parent)
         cluster: Any = api.Cluster(request.cluster)
         if not _NAME.fullmatch(cluster.name):
+            accepted = "lowercase letters, digits and hyphens, at most 40."
             raise Problem(
-                "INVALID_ARGUMENT",
-                f"Cluster name {cluster.name!r} is not valid: "
-                "lowercase letters, digits and hyphens, at most 40.",
+                "INVALID_ARGUMENT", f"Cluster name {cluster.name!r} is not valid: {accepted}"
             )
         path = self._path(location, cluster.name)
         if (location, cluster.name) in self._state.clusters:
@@ -140,7 +130,7 @@ class Gke:
         if not cluster.locations:
             cluster.locations = [location if location.count("-") == 2 else f"{location}-b"]
         for pool in cluster.node_pools:
-            self._fill(pool, cluster)
+            fill_pool(pool, cluster)
         found = ClusterState(cluster, None)
         found.kubernetes = self._open(found)
         host = found.kubernetes.endpoint
@@ -221,7 +211,7 @@ class Gke:
             )
         self._check_free(found, pool.name)
         check_accounts(self._state, [pool.config.service_account])
-        self._fill(pool, found.message)
+        fill_pool(pool, found.message)
         found.message.node_pools.append(pool)
 
         def done(error: str | None) -> None:
@@ -384,14 +374,6 @@ class Gke:
             raise Problem(
                 "FAILED_PRECONDITION", f"Cluster is running incompatible operation {busy}."
             )
-
-    def _fill(self, pool: Any, cluster: Any) -> None:
-        pool.status = PoolStatus.PROVISIONING
-        pool.version = VERSION
-        pool.config.machine_type = pool.config.machine_type or "e2-medium"
-        if not pool.locations:
-            pool.locations = list(cluster.locations)[:1]
-        pool.self_link = f"{cluster.self_link}/nodePools/{pool.name}"
 
     def _cluster(self, name: str) -> ClusterState:
         match = matched(_CLUSTER, name)

@@ -9,9 +9,31 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
+from google.cloud import container_v1 as api
 from google.protobuf import json_format
 
 from infra.local.cloud.state import Problem, State
+
+VERSION = "1.35.4-gke.1042000"
+PoolStatus: Any = api.NodePool.Status
+# Of each method: the messages of its request and of its answer (None: google.protobuf.Empty).
+MESSAGES: dict[str, tuple[Any, Any]] = {
+    "ListClusters": (api.ListClustersRequest, api.ListClustersResponse),
+    "GetCluster": (api.GetClusterRequest, api.Cluster),
+    "CreateCluster": (api.CreateClusterRequest, api.Operation),
+    "DeleteCluster": (api.DeleteClusterRequest, api.Operation),
+    "SetLabels": (api.SetLabelsRequest, api.Operation),
+    "ListNodePools": (api.ListNodePoolsRequest, api.ListNodePoolsResponse),
+    "GetNodePool": (api.GetNodePoolRequest, api.NodePool),
+    "CreateNodePool": (api.CreateNodePoolRequest, api.Operation),
+    "DeleteNodePool": (api.DeleteNodePoolRequest, api.Operation),
+    "SetNodePoolSize": (api.SetNodePoolSizeRequest, api.Operation),
+    "SetNodePoolAutoscaling": (api.SetNodePoolAutoscalingRequest, api.Operation),
+    "ListOperations": (api.ListOperationsRequest, api.ListOperationsResponse),
+    "GetOperation": (api.GetOperationRequest, api.Operation),
+    "CancelOperation": (api.CancelOperationRequest, None),
+    "GetServerConfig": (api.GetServerConfigRequest, api.ServerConfig),
+}
 
 
 @dataclass
@@ -107,3 +129,13 @@ def check_accounts(state: State, accounts: Iterable[str]) -> None:
                 "a project owner to grant you the iam.serviceAccountUser role on the service "
                 "account.",
             )
+
+
+def fill_pool(pool: Any, cluster: Any) -> None:
+    """Fill what the service fills in a new node pool, in place."""
+    pool.status = PoolStatus.PROVISIONING
+    pool.version = VERSION
+    pool.config.machine_type = pool.config.machine_type or "e2-medium"
+    if not pool.locations:
+        pool.locations = list(cluster.locations)[:1]
+    pool.self_link = f"{cluster.self_link}/nodePools/{pool.name}"
