@@ -174,7 +174,6 @@ class TestFor:
             ("{value: v, in: 5, steps: [{s: {next: end}}]}", "cannot go over"),
             ("{value: v, in: {a: 1}, steps: [{s: {next: end}}]}", "cannot go over"),
             ("{value: v, range: [1], steps: [{s: {next: end}}]}", "first and last"),
-            ("{value: v, range: [1, 2], index: i, steps: [{s: {next: end}}]}", "index counts"),
             ("{value: v, in: [1]}", "no steps"),
             ("{value: 'a b', in: [1], steps: [{s: {next: end}}]}", "name of a variable"),
         ],

@@ -216,11 +216,6 @@ def parse(text: str) -> Node:
         raise
     except UnexpectedInput as exc:
         raise _explained(text, exc) from None
-    if depth(node) > limits.EXPRESSION_NESTING:
-        raise BadExpression(
-            f"the expression nests more than {limits.EXPRESSION_NESTING} deep",
-            "several assignments with simpler expressions",
-        )
     return node
 
 
@@ -288,17 +283,6 @@ def walk(node: Node) -> Iterator[Node]:
         top = stack.pop()
         yield top
         stack.extend(children(top))
-
-
-def depth(node: Node) -> int:
-    """How deep the tree is; counted without recursion."""
-    deepest = 0
-    stack = [(node, 1)]
-    while stack:
-        top, level = stack.pop()
-        deepest = max(deepest, level)
-        stack.extend((child, level + 1) for child in children(top))
-    return deepest
 
 
 _LEVELS = {"or": 1, "and": 2, "compare": 3, "+": 4, "-": 4, "*": 5, "/": 5, "//": 5, "%": 5}

@@ -15,7 +15,6 @@ RESULT_BYTES = 512 * KIB  # what an execution returns; the memory it had to fit 
 HTTP_RESPONSE_BYTES = 2048 * KIB
 STRING_BYTES = 256 * KIB
 EXPRESSION_CHARACTERS = 400
-EXPRESSION_NESTING = 100  # ours: parentheses, calls and accesses inside one another
 VALUE_NESTING = 100  # ours: lists and maps inside one another
 SOURCE_NESTING = 64  # ours: steps inside steps
 

@@ -61,7 +61,7 @@ class ControlParser(ValueParser):
         ):
             self.fault(tree.line, "range needs its first and last number", "range: ${[a, b]}")
         if span is not None and tree.get("index") is not None:
-            self.fault(tree.line, "index counts the elements of in, not of range", "value alone")
+            self.warn(tree.line, "Google's page of range has no index", "value alone")
         steps = tree.get("steps")
         if steps is None:
             self.fault(tree.line, "for has no steps", "steps: with at least one step")
