@@ -84,6 +84,7 @@ class Dashboard:
         self.workers = 0
         self.gpus_per_node = 8
         self.stage_seconds = 300.0
+        self.list_seconds = 2.0
         self.stage_failures: list[tuple[str, str]] = []  # (class, message) of the next stagings
         self.down = False
         self.answers: list[Answer | ServiceError] = []  # instead of the next answers
@@ -321,14 +322,14 @@ class Dashboard:
                 {
                     "type": "checkpoint.list",
                     "checkpoints": found,
-                    "free_bytes": 10**13,
-                    "capacity_bytes": 4 * 10**13,
+                    "free_bytes": int(self.files.capacity * (1 - self.files.used)),
+                    "capacity_bytes": self.files.capacity,
                 },
                 published=False,
             )
             self.end(job, "SUCCEEDED", 0)
 
-        self.agenda.after(2, done)
+        self.agenda.after(self.list_seconds, done)
 
     def _begin_prune(self, job: Job) -> None:
         def done() -> None:

@@ -64,6 +64,8 @@ class LustreFiles:
     checkpoints: dict[int, Folder] = field(default_factory=dict)
     imported: dict[str, Folder] = field(default_factory=dict)
     folders: set[str] = field(default_factory=set)
+    capacity: int = 4 * 10**13  # bytes
+    used: float = 0.75  # share of it
     reached: int = 0  # the last step that any training finished here
 
     def tear(self) -> None:

@@ -30,7 +30,7 @@ locals {
     }
     react_to_event = {
       memory = "512Mi"
-      rights = concat(local.kubernetes, ["workflows.callbacks.send"])
+      rights = ["workflows.callbacks.send"]
     }
     stop_ray_job = {
       memory = "512Mi"

@@ -93,7 +93,7 @@ WRITERS: dict[str, tuple[str, ...]] = {
         "close_run",
     ),
     "mishaps": ("advance_run:failed", "check_ray_job"),
-    "full_since": ("react_to_event", "close_run"),
+    "full_since": ("react_to_event", "check_ray_job", "close_run"),
     "report_uri": ENDS,
     "log_uri": ("stop_ray_job",),
 }

@@ -93,6 +93,7 @@ class TestAlerts:
             run_id = await life.start()
             await life.until_state(run_id, "TRAINING")
             await life.pass_time(310)  # step 4 is saved, 6 comes in a minute
+            life.cloud.instance(run_id).files.used = 0.96
             tell(life, alert(run_id, "stop"))
             return await life.until_closed(run_id)
 
@@ -107,6 +108,7 @@ class TestAlerts:
             run_id = await life.start()
             await life.until_state(run_id, "TRAINING")
             await life.pass_time(310)
+            life.cloud.instance(run_id).files.used = 0.96
             change = life.services.memory.change
 
             def fail(*_: Any) -> Any:

@@ -41,6 +41,8 @@ async def happen(life: Life, run_id: str, event: str) -> None:
             run_id, lambda run: setattr(run, "deadline_at", life.loop.now())
         )
     elif event.startswith("capacity"):
+        for one in life.cloud.instances:
+            one.files.used = 0.96 if event.endswith("open") else 0.75
         incident = {
             "incident_id": "i1",
             "state": event.rsplit("_", 1)[-1],

@@ -10,10 +10,10 @@ from lustrum.core.record import Run
 from lustrum.handlers import reactions
 from lustrum.handlers import start as requests
 
-from testing.dashboard import Dashboard
+from testing.dashboard import Dashboard, Script
 from testing.life import Life
 from testing.services import FakeServices, push
-from testing.stories import check_nothing_is_left
+from testing.stories import check_nothing_is_left, check_the_newest_is_safe
 from tests.functions.support import client, post
 
 EVENTS = "projects/p/subscriptions/lustrum-events-push"
@@ -160,3 +160,110 @@ class TestRule6Logs:
         run = life.run(story)
         check_nothing_is_left(life, run)
         assert (run.outcome, run.attempt) == ("SUCCEEDED", 1)
+
+
+def script_of(life: Life, run_id: str, step: int) -> None:
+    """The training itself prints that a step is saved; its supervisor signs what it prints."""
+    job = head(life, run_id).jobs[f"{run_id}-a1"]
+    job.log.append("LUSTRUM " + json.dumps(saved(run_id, step)))
+
+
+def told_by(how: str, life: Life, run_id: str, step: int) -> None:
+    if how == "log":
+        script_of(life, run_id, step)
+    else:
+        body = push(saved(run_id, step), key=life.event_key(run_id))
+        assert reactions.handle_push(life.services, body)["status"] == "kept"
+
+
+class TestRule6TheDiskDecides:
+    @pytest.mark.parametrize("how", ("log", "event"))
+    def test_rule6_a_step_that_is_not_on_the_disk_ends_nothing(self, how: str) -> None:
+        """It says that step 20 of 20 is saved; then a node is lost."""
+
+        async def story(life: Life) -> Run:
+            run_id = await life.start()
+            await life.until_state(run_id, "TRAINING")
+            await life.pass_time(250)
+            told_by(how, life, run_id, 20)
+            await life.pass_time(20)
+            life.cloud.cluster(run_id).kubernetes.preempt()
+            return await life.until_closed(run_id)
+
+        life = Life()
+        run = life.run(story)
+        check_nothing_is_left(life, run)
+        check_the_newest_is_safe(life, run, 20)
+        assert (run.outcome, run.attempt) == ("SUCCEEDED", 2)
+
+    def test_rule6_a_training_that_ends_early_and_says_that_it_is_done_is_not_done(self) -> None:
+        async def story(life: Life) -> Run:
+            run_id = await life.start()
+            await life.until_state(run_id, "TRAINING")
+            await life.pass_time(250)
+            told_by("event", life, run_id, 20)
+            return await life.until_closed(run_id)
+
+        life = Life()
+        life.cloud.scripts = {1: Script(leave_at=6)}
+        run = life.run(story)
+        check_nothing_is_left(life, run)
+        check_the_newest_is_safe(life, run, 6)
+        assert run.outcome == "PARTIAL"
+        assert run.checkpoint is not None and run.checkpoint.step == 6
+
+    @pytest.mark.parametrize(("action", "used", "acts"), (
+        ("stop", 0.5, False), ("stop", 0.89, False), ("stop", 0.97, True),
+        ("prune", 0.5, False), ("prune", 0.81, True),
+    ))  # fmt: skip
+    def test_rule6_an_alert_is_followed_only_if_the_disk_says_so_too(
+        self, action: str, used: float, acts: bool
+    ) -> None:
+        async def story(life: Life) -> Run:
+            run_id = await life.start()
+            await life.until_state(run_id, "TRAINING")
+            life.cloud.instance(run_id).files.used = used
+            await life.pass_time(400)
+            body = push(incident(run_id, action), subscription=ALERTS)
+            assert reactions.handle_push(life.services, body)["status"] == "kept"
+            return await life.until_closed(run_id)
+
+        life = Life()
+        run = life.run(story)
+        check_nothing_is_left(life, run)
+        pruned = any("-prune-" in one["submission_id"] for one in life.cloud.submissions)
+        assert pruned == (acts and action == "prune")
+        stopped = (run.outcome, run.failure) == ("PARTIAL", "LUSTRE_FULL")
+        assert stopped == (acts and action == "stop")
+        assert run.full_since is None or stopped
+
+    def test_rule6_another_incidents_end_does_not_end_this_one(self) -> None:
+        services = FakeServices()
+        run_id = started(services)
+        for body, is_full in (
+            (incident(run_id, "stop"), True),
+            (_of(incident(run_id, "stop", "closed"), "i2"), True),
+            (incident(run_id, "stop", "closed"), False),
+        ):
+            reactions.handle_push(services, push(body))
+            assert (services.memory.peek(run_id).full_since is not None) == is_full
+
+    def test_rule6_a_proof_that_does_not_come_is_waited_for_two_minutes(self) -> None:
+        async def story(life: Life) -> Run:
+            run_id = await life.start()
+            await life.until_state(run_id, "TRAINING")
+            head(life, run_id).list_seconds = 10**9
+            return await life.until_closed(run_id)
+
+        life = Life()
+        run = life.run(story)
+        check_nothing_is_left(life, run)
+        check_the_newest_is_safe(life, run, 20)
+        assert run.outcome == "SUCCEEDED"
+        ended = next(one.at for one in run.history if one.state == "RELEASING")
+        last = max(one.at for one in run.saves)
+        assert 100 < ended - last < 300
+
+
+def _of(body: dict[str, Any], identity: str) -> dict[str, Any]:
+    return {**body, "incident": {**body["incident"], "incident_id": identity}}

@@ -150,6 +150,7 @@ class Job(BaseModel):
     completed_at: float | None = None  # the supervisor told its end
     silent_since: float | None = None  # the dashboard has not answered since
     alone_since: float | None = None  # nodes are missing since
+    over_since: float | None = None  # Ray calls it over, and the disk is asked whether it is done
     failed_since: float | None = None  # it failed, and evidence of a lost node is looked for since
 
 
@@ -235,6 +236,9 @@ class Run(BaseModel):
     checkpoint: Checkpoint | None = None
     crashes: int = 0  # in a row, see failures.CRASH_LOOP
     full_since: float | None = None  # Lustre is nearly full since (an alert said so)
+    full_by: str | None = None  # the incident that said so
+    filling_since: float | None = None  # an alert asked to prune, and nobody looked yet
+    filling_by: str | None = None
     export: Export | None = None
     secured: Export | None = None  # an older verified one, while `export` is not verified
     whole_export: Export | None = None  # of all checkpoints, when nobody could list the disk

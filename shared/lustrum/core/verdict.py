@@ -56,7 +56,7 @@ class Verdict:
     sentence: str
 
 
-_TERMINAL = ("SUCCEEDED", "FAILED", "STOPPED")
+OVER = ("SUCCEEDED", "FAILED", "STOPPED")  # of a Ray job
 _OOM = re.compile(r"out ?of ?memory|oom-?kill|OutOfMemoryError|MemoryError", re.IGNORECASE)
 
 
@@ -71,7 +71,7 @@ def judge(run: Run, seen: Seen, now: float, full_since: float | None = None) -> 
     """
     step = run.checkpoint.step if run.checkpoint else 0
     goal = run.plan.max_num_steps
-    if seen.status in _TERMINAL and step >= goal:
+    if seen.status in OVER and step >= goal:
         return Verdict(Action.STOP, None, f"step {step} of {goal} is saved")
     if run.cancel is not None:
         return Verdict(Action.STOP, Failure.CANCELLED, f"cancelled at step {step} of {goal}")

@@ -82,7 +82,8 @@ def reopen(services: Services, run: Run) -> Answer:
         one.teardown = None
         one.placement = None
         one.job = None
-        one.full_since = one.whole_export = None  # the next zone has a file system of its own
+        # The next zone has a file system of its own.
+        one.full_since = one.full_by = one.filling_since = one.whole_export = None
         safe = one.safe_export  # what was not exported is gone with this one's
         if safe is None:
             one.checkpoint = None

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from lustrum.core import names, supervisor_jobs
+from lustrum.core import names
 from lustrum.core.alerts import AlertAction, Incident
-from lustrum.core.errors import MalformedEvent, NotFound, ServiceError
+from lustrum.core.errors import MalformedEvent, NotFound
 from lustrum.core.events import (
     BuildNotice,
     Event,
@@ -110,6 +110,7 @@ def rings(run: Run, event: Event) -> bool:
             and event.action
             in (
                 AlertAction.STOP,
+                AlertAction.PRUNE,
                 AlertAction.CHECK,
             )
         )
@@ -134,7 +135,7 @@ def _act(services: Services, run: Run, incident: Incident) -> None:
     if run.is_over or incident.state not in ("open", "closed"):
         return
     now = services.now()
-    if incident.action is AlertAction.STOP:
+    if incident.action in (AlertAction.STOP, AlertAction.PRUNE):
         # An open that is older than a close that already came is late: it clears nothing,
         # starts nothing.
         is_over = any(
@@ -142,21 +143,26 @@ def _act(services: Services, run: Run, incident: Incident) -> None:
             for one in services.ledger.events(run.run_id)
         )
         open_ = incident.state == "open" and not is_over
-
-        def edit(current: Run) -> None:
-            current.full_since = (current.full_since or now) if open_ else None
-
-        services.ledger.change(run.run_id, edit)
+        services.ledger.change(run.run_id, lambda one: _note(one, incident, open_, now))
     if incident.state != "open":
         return
-    # What was done is marked apart from what was kept: a delivery that failed in between is
-    # repeated, and acts then.
-    once(services, f"{run.run_id}-{incident.event_id}", lambda: _follow(services, run, incident))
+    # What was told is marked apart from what was kept: a delivery that failed in between is
+    # repeated, and tells then.
+    once(services, f"{run.run_id}-{incident.event_id}", lambda: _tell(services, run, incident))
 
 
-def _follow(services: Services, run: Run, incident: Incident) -> None:
+def _note(run: Run, incident: Incident, is_open: bool, now: float) -> None:
+    """Note what an alert says of the disk; check_ray_job asks the disk itself before it acts."""
     if incident.action is AlertAction.PRUNE:
-        _prune(services, run, incident)
+        if is_open and incident.incident_id != run.filling_by:
+            run.filling_since, run.filling_by = now, incident.incident_id
+    elif is_open:
+        run.full_since, run.full_by = run.full_since or now, incident.incident_id
+    elif run.full_by in (None, incident.incident_id):
+        run.full_since = run.full_by = None
+
+
+def _tell(services: Services, run: Run, incident: Incident) -> None:
     services.publisher.notify(
         {
             "kind": "run.alert",
@@ -167,22 +173,6 @@ def _follow(services: Services, run: Run, incident: Incident) -> None:
             "observed": incident.observed,
         }
     )
-
-
-def _prune(services: Services, run: Run, incident: Incident) -> None:
-    """Keep the newest complete checkpoint alone; best effort, the stop at the next threshold is
-    certain.
-    """
-    try:
-        ray = services.ray(services.kubernetes(run.run_id), run.run_id)
-        ray.submit(
-            f"{run.run_id}-prune-{names.fingerprint(incident.event_id.encode())}",
-            supervisor_jobs.entrypoint("prune", supervisor_jobs.prune_spec(run)),
-            supervisor_jobs.job_environment(run.plan),
-            {"run_id": run.run_id},
-        )
-    except ServiceError:
-        return
 
 
 def _incident_of_nobody(services: Services, incident: Incident) -> Answer:

@@ -11,7 +11,8 @@ from lustrum.core.failures import Failure, classify_text, named
 from lustrum.core.progress import absorb, log_events
 from lustrum.core.readiness import lost_nodes, worker_was_replaced
 from lustrum.core.record import Job, Run, add_mishap, check_live, conclude, shorten, staging_tries
-from lustrum.core.verdict import Action, Seen, Verdict, crashes_after, judge
+from lustrum.core.verdict import OVER, Action, Seen, Verdict, crashes_after, judge
+from lustrum.handlers import evidence
 from lustrum.head.last_error import last_error
 from lustrum.head.names import EVENT_PREFIX
 from lustrum.wiring.services import Services
@@ -134,6 +135,7 @@ def check_ray_job(services: Services, run_id: str, execution: str | None) -> Ans
     if run.job is None:
         raise ServiceError(Failure.CONFIG, f"{run_id} has no submitted job to check")
     kubernetes, seen, events = look(services, run)
+    disk = evidence.ask_what_decides(services, run, seen, events, now)
 
     def edit(one: Run) -> Verdict:
         check_execution(one, execution)
@@ -145,7 +147,13 @@ def check_ray_job(services: Services, run_id: str, execution: str | None) -> Ans
         for event in events:
             absorb(one, event, now)
         _note_signs(one, seen, now)
-        verdict = judge(one, seen, now, one.full_since)
+        if disk.listing is not None:
+            evidence.believe_the_disk(one, disk.listing, now)
+        full_since = evidence.follow_alerts(one, disk)
+        if disk.is_awaited and seen.status in OVER:
+            one.job.over_since = one.job.over_since or now
+            return Verdict(Action.WAIT, None, "it is over; looking at what it saved")
+        verdict = judge(one, seen, now, full_since)
         if verdict.failure is not None and _wait_for_evidence(one, seen, verdict, now):
             return Verdict(Action.WAIT, None, "it failed; checking whether a node was lost")
         if verdict.action is not Action.WAIT:
@@ -160,14 +168,17 @@ def check_ray_job(services: Services, run_id: str, execution: str | None) -> Ans
     run = services.ledger.load(run_id)
     if verdict.action is Action.RESUME and kubernetes is not None and run.job is not None:
         _stop_quietly(services.ray(kubernetes, run_id), run.job.submission_id)
+    evidence.prune_if_filling(services, run, disk)
     timing = run.plan.timing
-    pressing = run.full_since is not None or (
+    pressing = (run.full_since or run.filling_since) is not None or (
         run.job is not None
         and (run.job.failed_since or run.job.alone_since or run.job.silent_since)
     )
     wait = timing.poll if pressing else timing.doorbell
     told = run.job.completed_at if run.job is not None else None
     if told is not None and now - told < HURRY_FOR:  # its log is not visible yet
+        wait = min(HURRY, wait)
+    if disk.is_awaited:
         wait = min(HURRY, wait)
     return {
         "next": verdict.action,

@@ -1,0 +1,118 @@
+"""What check_ray_job asks the disk before it decides: events and logs are hints.
+
+Two decisions rest on what lies on Lustre: that the training is done, and that the file system is
+nearly full. Each is confirmed by a listing on the head before anything follows from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from lustrum.core import supervisor_jobs
+from lustrum.core.checkpoints import Listing
+from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.events import JobEvent
+from lustrum.core.record import Checkpoint, Run
+from lustrum.core.verdict import OVER, Seen
+from lustrum.handlers.disk import list_disk
+from lustrum.head.checkpoint_rule import newest_complete
+from lustrum.wiring.services import Services
+
+PATIENCE = 120.0  # seconds the listing that proves the end may take
+FULL = (
+    0.9  # used share from which a stop alert (at 95 %) is believed: a save changes it in between
+)
+FILLING = 0.7  # the same of a prune alert (at 80 %)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What the disk says; ``is_awaited``: it was asked and has not answered yet."""
+
+    listing: Listing | None = None
+    is_awaited: bool = False
+
+    def used(self) -> float | None:
+        """Return the used share of the file system, None when nobody could say."""
+        if self.listing is None or self.listing.capacity_bytes <= 0:
+            return None
+        return 1 - self.listing.free_bytes / self.listing.capacity_bytes
+
+
+def ask_what_decides(
+    services: Services, run: Run, seen: Seen, events: Iterable[JobEvent], now: float
+) -> Evidence:
+    """Ask the disk if the next decision rests on it."""
+    assert run.job is not None
+    zone = f"z{run.zone_attempts}-a{run.attempt}"
+    if seen.status in OVER and _claimed(run, events) >= run.plan.max_num_steps:
+        name, since = f"end-{zone}", run.job.over_since or now
+    elif run.full_since is not None or run.filling_since is not None:
+        name, since = f"full-{zone}-{int(now // 60)}", now
+    else:
+        return Evidence()
+    try:
+        return Evidence(list_disk(services, run, name))
+    except NotFound:
+        return Evidence()
+    except ServiceError as error:
+        return Evidence(is_awaited=error.retryable and now - since < PATIENCE)
+
+
+def _claimed(run: Run, events: Iterable[JobEvent]) -> int:
+    """Return the highest step that anybody said is saved."""
+    told = [one.checkpoint.step for one in events if one.checkpoint is not None]
+    return max([*told, run.checkpoint.step if run.checkpoint is not None else 0])
+
+
+def believe_the_disk(run: Run, listing: Listing, now: float) -> None:
+    """Correct the record's newest checkpoint by what was seen, in place."""
+    newest, known = newest_complete(listing.checkpoints), run.checkpoint
+    if newest is None:
+        safe = run.safe_export
+        run.checkpoint = None if safe is None else Checkpoint(
+            step=safe.step, bytes=safe.bytes, files=safe.files, at=safe.started_at
+        )  # fmt: skip
+    elif known is None or known.step != newest.step:
+        run.checkpoint = Checkpoint(
+            step=newest.step, bytes=newest.bytes, files=newest.files, at=now
+        )
+
+
+def follow_alerts(run: Run, evidence: Evidence) -> float | None:
+    """Return since when the file system is nearly full, once the disk has confirmed it; an alert
+    that the disk contradicts is forgotten, in place.
+    """
+    used = evidence.used()
+    if used is None or run.full_since is None:
+        return None
+    if used < FULL:
+        run.full_since = run.full_by = None
+    return run.full_since
+
+
+def prune_if_filling(services: Services, run: Run, evidence: Evidence) -> None:
+    """Keep the newest complete checkpoint alone when the disk confirms what an alert said; best
+    effort, the stop at the next threshold is certain.
+    """
+    used, since = evidence.used(), run.filling_since
+    if used is None or since is None:
+        return
+    if used >= FILLING:
+        try:
+            ray = services.ray(services.kubernetes(run.run_id), run.run_id)
+            ray.submit(
+                f"{run.run_id}-prune-{int(since)}",
+                supervisor_jobs.entrypoint("prune", supervisor_jobs.prune_spec(run)),
+                supervisor_jobs.job_environment(run.plan),
+                {"run_id": run.run_id},
+            )
+        except ServiceError:
+            return  # the next look tries again
+
+    def edit(one: Run) -> None:
+        if one.filling_since == since:
+            one.filling_since = None
+
+    services.ledger.change(run.run_id, edit)
