@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from typing import Any
 
 import pytest
 from workflows_engine.builtins import BLOCKING, FUNCTIONS, REQUIRED
+from workflows_engine.errors import HttpConnectionBroken, HttpConnectionFailed
 
 from engine_tests.pages.tables import SAMPLES, check, code, kind, outcomes, tables
 from engine_tests.support import Web, drive
@@ -14,6 +16,7 @@ from engine_tests.support import Web, drive
 TABLES = tables("standard-library.md")
 # An argument that fits where the sample of its type does not.
 FITTING = {
+    "headers": 'json.decode("{\\"a\\": \\"b\\"}")',
     "algorithm": '"SHA256"', "charset": '"UTF-8"', "timezone": '"UTC"', "regexp": '"t"',
     "source": '"text"', "method": '"GET"', "url": '"https://a.example/"', "severity": '"INFO"',
     "time": '"2024-05-08T12:01:00Z"', "http_callback_method": '"POST"', "start": "0", "end": "1",
@@ -137,6 +140,34 @@ def test_types_of_functions_that_wait(function: str, name: str, taken: list[str]
         wanted.insert(list(SAMPLES).index("null"), "null")  # then nothing is left to write
         wanted = [sample for sample in SAMPLES if sample in wanted]
     assert refused == wanted
+
+
+def part_of(part: Any, whole: Any) -> bool:
+    """Whether a map is inside another one, with the same values."""
+    if isinstance(part, dict) and isinstance(whole, dict):
+        return all(key in whole and part_of(item, whole[key]) for key, item in part.items())
+    return bool(part == whole)
+
+
+@pytest.mark.parametrize("row", TABLES["HTTP requests"], ids=lambda row: str(row["statement"]))
+def test_http_request(row: dict[str, str]) -> None:
+    answers: dict[str, Any] = {"failed": HttpConnectionFailed, "broken": HttpConnectionBroken}
+
+    async def slow(_: Any) -> tuple[int, None]:
+        await asyncio.sleep(1000)
+        return 200, None
+
+    answers["slow"] = slow
+    web = Web(answers.get(row["answer"]) or (int(row["answer"]), {}))
+    url = "method: GET, url: 'https://a.example'"
+    given = code(row["arguments"])
+    args = "{" + url + given[1:] if given == "{}" else "{" + url + ", " + given[1:]
+    execution = drive(f"- a: {{call: http.request, args: {args}}}", http=web)
+    if row["gives"].startswith("`"):
+        assert execution.state == "SUCCEEDED", execution.error
+        assert part_of(json.loads(code(row["gives"])), web.requests[0])
+    else:
+        assert execution.failure["tags"][0] == row["gives"]
 
 
 @pytest.mark.parametrize(

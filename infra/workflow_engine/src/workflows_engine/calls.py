@@ -25,7 +25,7 @@ from workflows_engine.errors import (
 from workflows_engine.registry import need
 from workflows_engine.scope import Scope
 from workflows_engine.stdlib import parse_time
-from workflows_engine.values import imported, measure, printable, to_json, type_name
+from workflows_engine.values import imported, measure, printable, to_json
 
 Args = dict[str, Any]
 Action = Callable[[Scope, Args], Awaitable[Any]]
@@ -76,8 +76,8 @@ def _http(function: str) -> Action:
             scope,
             method,
             url,
-            headers=_text_map(function, "headers", given["headers"]),
-            query=_text_map(function, "query", given["query"]),
+            headers=_headers(function, given["headers"]),
+            query=_query(function, given["query"]),
             body=given["body"],
             auth=_auth(function, given["auth"]),
             timeout=_timeout(function, given["timeout"]),
@@ -86,13 +86,25 @@ def _http(function: str) -> Action:
     return call
 
 
-def _text_map(function: str, name: str, value: Any) -> dict[str, Any]:
+_QUERY = (str, int, float, bool)
+
+
+def _headers(function: str, value: Any) -> dict[str, Any]:
+    """Headers: a map of strings (Google's page of http.request). Raises TypeError."""
     if value is None:
         return {}
-    need(function, name, value, dict)
-    for key, item in value.items():
-        if type(item) not in (str, int, float, bool, list) and item is not None:
-            raise type_error(f"{function}: {name}.{key} cannot be a {type_name(item)}")
+    for key, item in need(function, "headers", value, dict).items():
+        need(function, f"headers.{key}", item, str)
+    return dict(value)
+
+
+def _query(function: str, value: Any) -> dict[str, Any]:
+    """A query: strings, numbers, booleans or lists of those (the same page). Raises TypeError."""
+    if value is None:
+        return {}
+    for key, item in need(function, "query", value, dict).items():
+        for part in item if type(item) is list else [item]:
+            need(function, f"query.{key}", part, *_QUERY)
     return dict(value)
 
 
