@@ -111,7 +111,8 @@ def _document(found: list[File], commits: dict[str, str]) -> str:
     lines = [
         "# Public workflow files through `check`",
         "",
-        f"Of {len(found)} different workflow files (YAML and JSON) in {len(commits)} public GitHub",
+        f"Of {len(found)} different workflow files (YAML and JSON) in {len(commits)} public "
+        "GitHub",
         f"repositories, {passing} pass and {len(refused)} are refused, each with a reason.",
         f"Made on {datetime.now(UTC):%Y-%m-%d} by `tools/public_files.py`; no file is kept here.",
         "",
