@@ -63,6 +63,9 @@ simulate: setup ## fault schedules in virtual time [RUNS=1000 SEED=1]
 fuzz: setup ## made workflows through the engine: no internal error, no hang [COUNT=100000 FIRST=0]
 	@PYTHONPATH=$(CURDIR)/infra/workflow_engine/src:$(CURDIR)/infra/workflow_engine $(PY) -m engine_tests.fuzz.run --count $(COUNT) --first $(FIRST)
 
+mutants: setup ## plausible bugs, one at a time: each caught by a test and by the simulation [ONLY=name or class]
+	@$(PY) -m testing.mutants $(if $(ONLY),--only $(ONLY))
+
 bench: setup ## benchmarks; writes bench/results.json
 	@$(PY) -m bench
 

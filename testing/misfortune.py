@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any
 
 from lustrum.core.errors import ServiceError
 from workflows_engine.errors import HttpConnectionBroken, HttpConnectionFailed
 
-from testing.checks.trial import Trial
+from testing.checks.trial import FEW, Trial
 from testing.cloud import Cluster, Deploy, LustreInstance, unavailable
 from testing.fake_cluster import FakeKubernetes
 from testing.ledger import MemoryLedger
@@ -35,6 +34,9 @@ def arrange(life: Life, schedule: Schedule) -> None:
     if world.skew:
         now = life.services.now
         life.services.now = lambda: now() + world.skew  # type: ignore[method-assign]
+    for number, one in enumerate(life.services.settings.slots if world.slots else ()):
+        if one.region == "us-east1":
+            life.services.memory.lease_slot([one.name], f"rl-00000000c{number}")
     for thing in [*world.strangers, *world.orphans]:
         if thing.kind == "cluster":
             kubernetes = FakeKubernetes(life.agenda, thing.name, lambda session: None)  # type: ignore[arg-type, return-value]
@@ -52,13 +54,14 @@ class Misfortune:
     def __init__(self, trial: Trial) -> None:
         self.trial = trial
         self.life = trial.life
-        self.struck_in: list[tuple[str, str]] = []  # state, kind
+        self.cells: set[tuple[str, str]] = set()  # state, kind: faults that are no failed call
         self._tasks: set[Any] = set()
         self._waiting = list(trial.schedule.faults)
         self._extended = 0
 
     def watch(self, run_id: str, state: str) -> None:
         """A run entered a state: what waits for it is on its way."""
+        self.trial.seam.state = state
         for fault in [one for one in self._waiting if one.state == state]:
             self._waiting.remove(fault)
             self._later(fault.after, fault)
@@ -68,6 +71,7 @@ class Misfortune:
         run = self.trial.record()
         if run is None:
             return
+        self.watch(run.run_id, str(run.state))
         left = max(0.0, run.deadline_at - 3600 - self.trial.now)
         for fault in [one for one in self._waiting if one.state == "LAST_HOUR"]:
             self._waiting.remove(fault)
@@ -93,15 +97,17 @@ class Misfortune:
         run = trial.record()
         if run is None or run.is_over:
             return
-        self.struck_in.append((str(run.state), fault.kind))
         if fault.kind in CALLS:
-            self._arm(fault.detail)
+            self._arm(fault)
             return
+        if fault.kind in ("user", "forged", "alert"):
+            self.cells.add((str(run.state), fault.kind))
         await getattr(self, "_" + fault.kind.replace(" ", "_"))(fault.detail)
 
-    def _arm(self, detail: Mapping[str, Any]) -> None:
+    def _arm(self, fault: Fault) -> None:
+        detail = fault.detail
         found = {key: value for key, value in detail.items() if key != "act"}
-        strike = Strike(**found)
+        strike = Strike(**found, fault=fault.kind)
         if "act" in detail:
             strike.meanwhile = lambda: self._meanwhile(detail["act"])
         self.trial.seam.arm(strike)
@@ -191,7 +197,9 @@ class Misfortune:
             memory.broken = None
 
     async def _contention(self, detail: dict[str, Any]) -> None:
-        self.trial.seam.note("contention" if detail["conflicts"] < 5 else "denied")
+        self.trial.seam.note("contention")
+        if detail["conflicts"] > FEW:
+            self.trial.seam.note("many writers")
         self.life.services.memory.conflicts += detail["conflicts"]
 
     def _cluster(self) -> Cluster | None:

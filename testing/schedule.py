@@ -15,6 +15,8 @@ from typing import Any
 from testing.dashboard import Script
 
 STATES = (
+    "REQUESTED",
+    "QUEUED",
     "PROVISIONING",
     "STARTING_HEAD",
     "STAGING",
@@ -96,6 +98,7 @@ KINDS = (
     "user",
     "twice",
     "limits",
+    "slots",
 )
 
 
@@ -137,6 +140,7 @@ class World:
     orphans: list[Thing] = field(default_factory=list)
     linger: float = 0.0
     slow_calls: bool = False
+    slots: bool = False  # every network slot of the first region is taken
     steps_before: int = 0
 
     def script(self, attempt: int) -> Script:
@@ -423,6 +427,10 @@ def _twice(world: World, chance: random.Random, plan: Schedule) -> None:
     )
 
 
+def _slots(world: World, chance: random.Random, plan: Schedule) -> None:
+    world.slots = True
+
+
 def _limits(world: World, chance: random.Random, plan: Schedule) -> None:
     limits: dict[str, Any] = {}
     if chance.random() < 0.6:
@@ -449,5 +457,7 @@ _WORLD: dict[str, Any] = {
     "things": _things,
     "linger": _linger,
     "twice": _twice,
+    "slots": _slots,
     "limits": _limits,
 }
+WHOLE_LIFE = frozenset(_WORLD)  # kinds that are no moment of a life

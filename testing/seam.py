@@ -87,6 +87,7 @@ class Strike:
     seconds: float = 60.0
     lasting: float | None = None
     meanwhile: Callable[[], None] | None = None
+    fault: str = ""  # the kind of fault in the schedule
     armed_at: float = 0.0
 
     def hits(self, service: str, method: str, who: Who) -> bool:
@@ -120,6 +121,8 @@ class Struck:
     method: str = ""
     who: str = ""
     lasts: float = 0.0
+    fault: str = ""
+    state: str = ""  # of the run
 
 
 @dataclass
@@ -143,6 +146,7 @@ class Seam:
     struck: list[Struck] = field(default_factory=list)
     watchers: list[Callable[[Effect], None]] = field(default_factory=list)
     calls: int = 0
+    state: str = "REQUESTED"  # of the run, as it was last seen
     _who: list[Who] = field(default_factory=lambda: [NOBODY])
     _seen: dict[tuple[Any, ...], Any] = field(default_factory=dict)
     _busy: bool = False
@@ -176,7 +180,9 @@ class Seam:
 
     def note(self, kind: str, who: str = "", lasts: float = 0.0) -> None:
         """Remember a fault that is not of a call."""
-        self.struck.append(Struck(self.agenda.now(), kind, who=who, lasts=lasts))
+        self.struck.append(
+            Struck(self.agenda.now(), kind, who=who, lasts=lasts, fault=kind, state=self.state)
+        )
 
     def arm(self, strike: Strike) -> None:
         """Let some of the next calls go wrong."""
@@ -218,10 +224,11 @@ class Seam:
             if strike.lasting is not None and now > strike.armed_at + strike.lasting:
                 strike.count = 0
             if strike.hits(service, method, who):
+                lasts = strike.seconds if strike.mode == "slow" else 0.0
+                fault = strike.fault or strike.mode
                 self.struck.append(
-                    Struck(now, strike.mode, service, method, who.name,
-                           strike.seconds if strike.mode == "slow" else 0.0)
-                )  # fmt: skip
+                    Struck(now, strike.mode, service, method, who.name, lasts, fault, self.state)
+                )
                 return strike
         self.strikes = [one for one in self.strikes if one.count > 0]
         return None

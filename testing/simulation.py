@@ -10,6 +10,7 @@ promise on stderr, when one was broken.
 from __future__ import annotations
 
 import argparse
+import gc
 import json
 import logging
 import os
@@ -29,12 +30,14 @@ from testing.checks.effects import Effects
 from testing.checks.ending import Ending
 from testing.checks.trial import Trial
 from testing.checks.writes import Writes
+from testing.coverage import coverage, shortest
 from testing.life import Life
 from testing.misfortune import Misfortune, age_record, arrange
-from testing.schedule import Schedule, draw, read
+from testing.schedule import WHOLE_LIFE, Schedule, draw, read
 from testing.seam import Seam
 from testing.services import FakeServices
 
+SHRUNK = 3  # broken promises whose schedule is made short
 BATCH = 20  # lives per piece of work
 RESULT = Path("build/simulation.json")
 
@@ -87,6 +90,7 @@ def live(schedule: Schedule) -> Result:
     seam = Seam(services.agenda)
     life = Life(services=services, seam=seam)
     trial = Trial(life, seam, schedule)
+    services.memory.shares = True
     arrange(life, schedule)
     misfortune = Misfortune(trial)
     _listen(trial, misfortune)
@@ -114,14 +118,19 @@ def live(schedule: Schedule) -> Result:
         Ending(trial).see(life.record(trial.run_id))
         result.outcome = str(run.outcome)
     except AssertionError as error:
-        trial.expect("end: it ends", False, str(error).splitlines()[0])
+        trial.expect("end: it ends", False, (str(error).splitlines() or ["an assertion"])[0])
+        result.outcome = "ENDLESS"
+    except Exception as error:
+        trial.expect("end: it lives", False, f"{type(error).__name__}: {error}")
         result.outcome = "ENDLESS"
     result.found = trial.found
     result.leaked = bool(trial.left() or life.living())
     result.faults = len(seam.struck) + sum(
         kind not in ("user", "twice", "limits") for kind in schedule.kinds
     )
-    result.cells = [(state, kind, result.outcome) for state, kind in misfortune.struck_in]
+    struck = {(one.state, one.fault) for one in seam.struck} | misfortune.cells
+    struck |= {("whole life", kind) for kind in schedule.kinds if kind in WHOLE_LIFE}
+    result.cells = sorted((state, kind, result.outcome) for state, kind in struck)
     result.seen = sorted(trial.seen)
     return result
 
@@ -143,17 +152,22 @@ def one_life(seed: int, tally: Tally) -> None:
 
 
 def _batch(seeds: list[int]) -> list[Result]:
-    return [live(draw(seed)) for seed in seeds]
+    gc.disable()  # a life is a circle of objects: collected once for all of the batch
+    try:
+        return [live(draw(seed)) for seed in seeds]
+    finally:
+        gc.enable()
+        gc.collect()
 
 
 def lives(seeds: Iterable[int], workers: int) -> Iterator[Result]:
     """Live the lives of many seeds, in several processes when there are many."""
     every = list(seeds)
-    if workers < 2 or len(every) <= BATCH:
-        for seed in every:
-            yield live(draw(seed))
-        return
     batches = [every[at : at + BATCH] for at in range(0, len(every), BATCH)]
+    if workers < 2 or len(batches) == 1:
+        for batch in batches:
+            yield from _batch(batch)
+        return
     with ProcessPoolExecutor(workers, max_tasks_per_child=None) as pool:
         for found in pool.map(_batch, batches):
             yield from found
@@ -189,8 +203,35 @@ def main() -> int:
     seconds = time.monotonic() - began
     for text in tally.violations:
         print(text, file=sys.stderr)
-    print(json.dumps(_figures(tally, seconds)))
+    if not options.no_shrink:
+        _show_shortest(tally, options.schedule)
+    table = coverage(tally.cells)
+    RESULT.parent.mkdir(parents=True, exist_ok=True)
+    figures = {**_figures(tally, seconds), "cells_visited": table["visited"]}
+    RESULT.write_text(
+        json.dumps(
+            {**figures, "coverage": table, "checks": dict(sorted(tally.seen.items()))}, indent=1
+        )
+    )
+    print(json.dumps(figures))
     return 1 if tally.violations else 0
+
+
+def _show_shortest(tally: Tally, stored: Path | None) -> None:
+    """Print the shortest schedule of each promise that was broken, and keep it."""
+    told: set[str] = set()
+    for text in tally.violations:
+        seed, name = text.split(": ", 1)
+        name = name.split(" (after")[0]
+        if name in told or len(told) >= SHRUNK:
+            continue
+        told.add(name)
+        plan = read(stored.read_text()) if stored else draw(int(seed.removeprefix("seed ")))
+        small = shortest(plan, lambda one, name=name: name in live(one).found)  # type: ignore[misc]
+        path = RESULT.parent / "schedules" / f"{name.replace(':', '').replace(' ', '-')}.json"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(small.text() + "\n")
+        print(f"{name}: the shortest schedule is {path}\n{small.text()}", file=sys.stderr)
 
 
 def _figures(tally: Tally, seconds: float) -> dict[str, object]:

@@ -5,12 +5,18 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
-from lustrum.handlers import closing, inventory
+from lustrum.handlers import closing, exporting, inventory
+from lustrum.head import checkpoint_rule
 
 from infra.local.functions import ROOT
-from testing.simulation import Tally, one_life
+from testing.coverage import as_markdown, coverage, shortest
+from testing.schedule import World, draw, read
+from testing.simulation import Tally, live, one_life
+
+SCHEDULES = Path(__file__).parent / "schedules"
 
 
 class TestSimulation:
@@ -34,6 +40,35 @@ class TestSimulation:
             one_life(seed, tally)
         assert tally.leaked > 0
         assert all(text.startswith("seed ") for text in tally.violations)
+
+    @pytest.mark.parametrize("path", sorted(SCHEDULES.glob("*.json")), ids=lambda path: path.stem)
+    def test_what_once_broke_a_promise(self, path: Path) -> None:
+        """Schedules that failed, made short and kept."""
+        assert live(read(path.read_text())).found == {}
+
+    def test_a_schedule_is_decided_by_its_seed_and_survives_its_text(self) -> None:
+        for seed in range(50):
+            plan = draw(seed)
+            assert plan == draw(seed)
+            assert read(plan.text()) == plan
+
+    def test_a_failing_schedule_is_made_short(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Of everything that goes wrong in a life, what is left is what the breach needs."""
+        monkeypatch.setattr(checkpoint_rule, "newest_complete", lambda found: None)
+        monkeypatch.setattr(exporting, "newest_complete", lambda found: None)
+        name = "order: exported before it is destroyed"
+        plan = next(one for one in map(draw, range(1, 200)) if len(one.faults) > 3
+                    and name in live(one).found)  # fmt: skip
+        small = shortest(plan, lambda one: name in live(one).found)
+        assert name in live(small).found
+        assert small.faults == [] and small.world == World()
+
+    def test_the_table_tells_what_was_not_visited(self) -> None:
+        table = coverage({("TRAINING", "kill", "SUCCEEDED"): 2, ("STAGING", "kill", "FAILED"): 1})
+        assert table["table"]["kill"] == {"TRAINING": {"SUCCEEDED": 2}, "STAGING": {"FAILED": 1}}
+        assert "kill in EXPORTING" in table["empty"]
+        assert "preempt in STAGING" not in table["empty"]  # there is no node yet
+        assert "| kill | 0 | 0 | 0 | 0 | 1 F | 0 | 2 S |" in as_markdown(table["table"])
 
     def test_command_prints_one_line_of_json(self) -> None:
         done = subprocess.run(
