@@ -318,11 +318,11 @@ class TestRun:
 
 class TestNodes:
     def test_boot_disks_of_all_nodes_must_fit(self, ready: Ready) -> None:
-        ready.compute["HDB_TOTAL_GB"] = Quota(500)
-        (found,) = bad(ready, nodes=9)[-1:]
+        ready.compute["HDB_TOTAL_GB"] = Quota(200)
+        (found,) = bad(ready, nodes=4)[-1:]
         assert (found.check, found.level) == ("HDB_TOTAL_GB us-east1", Level.FAIL)
-        assert "540 needed for the nodes' boot disks" in found.line
-        assert "HDB_TOTAL_GB = 540 in us-east1" in found.fix
+        assert "240 needed for the nodes' boot disks" in found.line
+        assert "HDB_TOTAL_GB = 240 in us-east1" in found.fix
 
     @pytest.mark.parametrize("metric", ["HDB_TOTAL_IOPS", "HDB_TOTAL_THROUGHPUT"])
     def test_speed_of_boot_disks_is_a_note(self, ready: Ready, metric: str) -> None:

@@ -48,7 +48,11 @@ def show(found: Preview, settings: Settings, out: Console, of_id: str) -> None:
         "What",
         {
             "image": f"{plan.image}, Ray {plan.ray_version}",
-            "model": plan.model,
+            "recipe": f"{plan.config or plan.script} ({plan.algorithm})",
+            "model": f"{plan.model}: {plan.model_gib:g} GiB, a checkpoint {plan.checkpoint_gib:g}"
+            if plan.model_gib and plan.checkpoint_gib
+            else plan.model,
+            "cut": plan.parallel or "as the training does",
             "workers": f"{plan.nodes} x {plan.machine}, {plan.gpus_per_node} x {plan.accelerator} "
             f"each ({plan.gpus} in all), {plan.capacity}",
             "worker pod": f"{plan.gpus_per_node} GPU, {plan.worker.cpu} CPU, {plan.worker.memory}",

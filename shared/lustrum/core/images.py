@@ -19,13 +19,21 @@ from lustrum.core.overrides import check_key, check_value, split_key
 
 NEMO = "nvcr.io/nvidia/nemo-rl"
 _GROUPS = ("grpo", "policy", "data", "logger", "checkpointing", "cluster", "env", "loss_fn")
+# Sections of the configuration that an algorithm alone has.
+SECTIONS: Mapping[str, tuple[str, ...]] = {
+    "grpo": ("grpo",),
+    "sft": ("sft",),
+    "dpo": ("dpo",),
+    "distillation": ("distillation", "teacher"),
+    "ppo": ("ppo", "value", "value_loss_fn"),
+}
 _MOVED = {
     "data.dataset_name": "moved in v0.6.0: use data.train.dataset_name",
     "data.prompt_file": "moved in v0.6.0: use data.default.prompt_file",
     "data.system_prompt_file": "moved in v0.6.0: use data.default.system_prompt_file",
 }
 # From v0.6.0 DeepScaler is a training split alone: what v0.4.0 validated with is named beside it.
-_AIME = "{dataset_name:AIME2024,repeat:16}"
+_AIME: Mapping[str, JsonValue] = {"dataset_name": "AIME2024", "repeat": 16}
 _NOT_YET = {"data.train.": "new in v0.6.0: use data.dataset_name"}
 
 
@@ -46,6 +54,7 @@ class Image:
         takes_converter: policy.megatron_cfg.converter_type exists.
         validation: what `data.validation` is set to, None when the training data brings its own
             validation split.
+        release: of NeMo-RL, whose recipes it has; empty: it is none.
     """
 
     name: str
@@ -58,16 +67,12 @@ class Image:
     refused: Mapping[str, str] = field(default_factory=dict)
     dataset_key: str | None = "data.dataset_name"
     takes_converter: bool = True
-    validation: str | None = None
-
-    @property
-    def is_megatron(self) -> bool:
-        """Say whether its recipe trains with Megatron."""
-        return self.config is not None and "megatron" in self.config
+    validation: Mapping[str, JsonValue] | None = None
+    release: str = ""
 
 
 TABLE: Mapping[str, Image] = {
-    image.name: image
+    image.name: replace(image, release=image.name.rpartition(":")[2] if image.workdir else "")
     for image in (
         Image(f"{NEMO}:v0.4.0", "2.46.0", "examples/run_grpo_math.py", refused=_NOT_YET),
         Image(f"{NEMO}:v0.5.0", "2.49.2", "examples/run_grpo_math.py", refused=_NOT_YET),
@@ -159,14 +164,23 @@ def known_pairs() -> str:
     return ", ".join(f"{entry.name} (Ray {entry.ray_version})" for entry in TABLE.values())
 
 
-def check_override(image: str, key: str, value: JsonValue, ray_version: str | None = None) -> None:
+def check_override(
+    image: str,
+    key: str,
+    value: JsonValue,
+    ray_version: str | None = None,
+    algorithm: str = "grpo",
+) -> None:
     """Check one Hydra override before anything is created; ``core.overrides`` has the grammar.
+
+    ``algorithm`` is the recipe's: its sections of the configuration may be changed.
 
     Raises:
         ValueError: the key or its value cannot be used with this image; says what can.
     """
     entry = TABLE.get(image) or (resolve(image, ray_version) if ray_version else None)
     groups = entry.groups if entry else _GROUPS
+    groups = (*SECTIONS[algorithm], *(one for one in groups if one != "grpo"))
     check_key(key)
     name = split_key(key)[1]
     if name.split(".")[0] not in groups:

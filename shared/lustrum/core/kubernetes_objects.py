@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from lustrum.core import names
-from lustrum.core.plan import Resources, RunPlan
+from lustrum.core.plan import RunPlan
+from lustrum.core.profiles import Resources
 from lustrum.head.names import LUSTRE_MOUNT
 
 Manifest = dict[str, Any]

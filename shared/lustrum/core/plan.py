@@ -5,17 +5,23 @@ anything is created.
 from __future__ import annotations
 
 import math
-from functools import cache
-from importlib.resources import files
-from typing import Any
+from collections.abc import Collection
 
-import yaml
-from pydantic import BaseModel, ConfigDict, JsonValue
+from pydantic import BaseModel, JsonValue
 
-from lustrum.core import images, names
+from lustrum.core import images, names, recipes
 from lustrum.core.cost import Prices, prices
-from lustrum.core.overrides import by_name, merged, split_key
+from lustrum.core.overrides import by_name, split_key
+from lustrum.core.profiles import Profile, Resources, Timing
+from lustrum.core.profiles import profiles as profiles
+from lustrum.core.recipes import Recipe
 from lustrum.core.request import BadRequest, StartRequest
+from lustrum.core.training_command import (
+    DATASET,
+    TrainingCommand,
+    is_megatron,
+    training_numbers,
+)
 
 # The tiers of Managed Lustre: MB/s per TiB -> (smallest GiB, step GiB, largest GiB).
 # Source: Managed Lustre, "performance tiers"; the API's own text is older and wrong.
@@ -26,56 +32,6 @@ LUSTRE_TIERS = {
     125: (72_000, 72_000, 12_240_000),
 }
 EXPORT_GRACE_HOURS = 1.0  # after the deadline: export only, GPUs are gone
-
-
-class Timing(BaseModel):
-    """Seconds: between polls, of a wait for the callback (``doorbell``), and the deadline of each
-    stage.
-    """
-
-    poll: float
-    doorbell: float
-    build: float
-    head: float
-    stage: float
-    stall: float  # without progress of the training: a hang
-    pending: float  # a submitted job may stay PENDING
-    silence: float  # the dashboard may be unreachable
-    export: float  # between polls of an export
-    evidence: float  # how long after a failed job a lost node may still show
-
-
-class Resources(BaseModel):
-    """CPU and memory of a pod, Kubernetes quantities; requests and limits are the same."""
-
-    cpu: str
-    memory: str
-    machine: str = ""
-
-
-class Profile(BaseModel):
-    """One entry of profiles.yaml."""
-
-    model_config = ConfigDict(extra="forbid")
-
-    about: str
-    image: str
-    model: str
-    fetch_model: bool
-    machine: str
-    accelerator: str
-    nodes: int
-    gpus_per_node: int
-    zones: list[str]
-    head: Resources
-    worker: Resources
-    lustre: dict[str, int]
-    model_gib: float
-    checkpoint_gib: float
-    max_num_steps: int
-    overrides: dict[str, JsonValue]
-    environment: dict[str, str]
-    timing: Timing
 
 
 class RunPlan(BaseModel):
@@ -89,6 +45,14 @@ class RunPlan(BaseModel):
     image: str
     ray_version: str
     script: str
+    config: str | None = None  # null: the image's own training
+    algorithm: str = "grpo"
+    recipe_settings: dict[str, JsonValue] = {}  # of the recipe: what a rule looks at
+    settings: dict[str, JsonValue] | None = None  # null: the original recipe's
+    dataset: str | None = DATASET
+    parallel: str = ""  # how the policy is cut, for people
+    model_gib: float | None = None
+    checkpoint_gib: float | None = None
     model: str
     fetch_model: bool
     nodes: int
@@ -155,13 +119,6 @@ class RunPlan(BaseModel):
         }
 
 
-@cache
-def profiles() -> dict[str, Profile]:
-    """Return the profiles shipped with Lustrum."""
-    raw: dict[str, Any] = yaml.safe_load((files("lustrum.core") / "profiles.yaml").read_text())
-    return {name: Profile(**body) for name, body in raw.items()}
-
-
 def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan:
     """Resolve a request.
 
@@ -181,23 +138,31 @@ def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan
         known = images.resolve(image, request.ray_version)
     except ValueError as error:
         raise BadRequest("image", image, str(error)) from None
-    overrides = merged(profile.overrides, request.overrides)
-    goal = by_name(overrides).get("grpo.max_num_steps", profile.max_num_steps)
+    recipe = _recipe(request, profile, known)
+    algorithm = recipe.algorithm if recipe else "grpo"
+    settings = {} if request.recipe else profile.settings
+    faults: list[BadRequest] = []
+    goal = by_name(request.overrides).get(f"{algorithm}.max_num_steps", profile.max_num_steps)
     overrides = {
-        key: value for key, value in overrides.items() if split_key(key)[1] != "grpo.max_num_steps"
+        key: value
+        for key, value in request.overrides.items()
+        if split_key(key)[1] != f"{algorithm}.max_num_steps"
     }
-    max_steps = _whole(goal)
+    if not _is_whole(goal, 1_000_000):
+        key = f"overrides.{algorithm}.max_num_steps"
+        faults.append(BadRequest(key, goal, "must be a whole number from 1 to 1000000"))
     for key, value in overrides.items():
         try:
-            images.check_override(image, key, value, request.ray_version)
+            images.check_override(image, key, value, request.ray_version, algorithm)
         except ValueError as error:
-            raise BadRequest(f"overrides.{key}", value, str(error)) from None
-    nodes = request.nodes or profile.nodes
-    _check_batch(by_name(overrides))
+            faults.append(BadRequest(f"overrides.{key}", value, str(error)))
+    refused = {fault.field for fault in faults}
+    overrides = {key: one for key, one in overrides.items() if f"overrides.{key}" not in refused}
+    model = recipe.model if recipe and request.recipe else profile.model
+    model = str(by_name(overrides).get("policy.model_name", model))
     lustre = request.lustre
     capacity = lustre.capacity_gib if lustre else profile.lustre["capacity_gib"]
     tier = lustre.throughput_mbps_per_tib if lustre else profile.lustre["throughput_mbps_per_tib"]
-    _check_lustre(capacity, tier, profile, request.checkpoints.keep)
     limits = request.limits
     export_default = f"gs://{export_bucket}/runs/"
     plan = RunPlan(
@@ -206,10 +171,15 @@ def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan
         profile=request.profile,
         image=image,
         ray_version=known.ray_version,
-        script=known.script,
-        model=str(by_name(overrides).get("policy.model_name", profile.model)),
+        script=recipe.script if recipe else known.script,
+        config=recipe.config if recipe else None,
+        algorithm=algorithm,
+        recipe_settings=dict(recipe.settings) if recipe else {},
+        settings=settings,
+        dataset=None if request.recipe else profile.dataset,
+        model=model,
         fetch_model=profile.fetch_model,
-        nodes=nodes,
+        nodes=request.nodes or (recipe.nodes if recipe and request.recipe else profile.nodes),
         gpus_per_node=profile.gpus_per_node,
         machine=profile.machine,
         accelerator=profile.accelerator,
@@ -219,8 +189,8 @@ def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan
         worker=profile.worker,
         lustre_capacity_gib=capacity,
         lustre_throughput=tier,
-        max_num_steps=max_steps,
-        save_period=request.checkpoints.save_period,
+        max_num_steps=goal if isinstance(goal, int) else 1,
+        save_period=_save_period(request, profile),
         keep=request.checkpoints.keep,
         overrides=overrides,
         environment=profile.environment,
@@ -239,12 +209,44 @@ def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan
         prices_dated=prices().dated,
         timing=profile.timing,
     )
+    plan, unfit = _fit(plan, by_name(request.overrides))
+    faults += unfit
+    plan = _sized(plan, profile)
+    faults += _lustre_faults(plan)
     try:
-        return _priced(plan, prices())
-    except BadRequest:
-        raise
+        plan = _priced(plan, prices())
+    except BadRequest as bad:
+        faults.append(bad)
     except ValueError as error:  # what has no price has no bound
-        raise BadRequest("capacity", request.capacity, str(error)) from None
+        faults.append(BadRequest("capacity", request.capacity, str(error)))
+    if faults:
+        raise BadRequest.together(faults)
+    return plan
+
+
+def training_command(plan: RunPlan, wandb: bool = False) -> TrainingCommand:
+    """Return what decides the command line of the plan's training."""
+    recipe = None
+    if plan.config is not None:
+        recipe = Recipe(plan.config, plan.algorithm, plan.script, plan.recipe_settings)
+    return TrainingCommand(
+        image=images.resolve(plan.image, plan.ray_version),
+        model=plan.model,
+        nodes=plan.nodes,
+        gpus_per_node=plan.gpus_per_node,
+        checkpoint_dir=plan.checkpoint_dir,
+        log_dir=plan.log_dir,
+        save_period=plan.save_period,
+        keep=plan.keep,
+        max_num_steps=plan.max_num_steps,
+        overrides=plan.overrides,
+        wandb=wandb,
+        name=f"{plan.name}-{plan.run_id}",
+        resumes=plan.resume_from is not None,
+        recipe=recipe,
+        settings=plan.settings,
+        dataset=plan.dataset,
+    )
 
 
 def worst_cost(plan: RunPlan, hours: float) -> float:
@@ -279,60 +281,83 @@ def _priced(plan: RunPlan, table: Prices) -> RunPlan:
     return plan.model_copy(update={"worst_cost": round(worst, 2), "hourly_cost": round(hourly, 2)})
 
 
-def _whole(value: JsonValue) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 1_000_000:
-        raise BadRequest(
-            "overrides.grpo.max_num_steps", value, "must be a whole number from 1 to 1000000"
-        )
-    return value
+def _recipe(request: StartRequest, profile: Profile, image: images.Image) -> Recipe | None:
+    name = request.recipe or profile.recipe
+    if name is None:
+        return None
+    if not image.release:
+        if request.recipe is None:
+            return None
+        raise BadRequest("recipe", name, f"{image.name} has one training and no recipes: omit it")
+    try:
+        return recipes.find(image.release, name)
+    except ValueError as error:
+        if request.recipe:
+            raise BadRequest("recipe", name, str(error)) from None
+        reason = f"has not the recipe of profile {request.profile}: {name} {error}"
+        raise BadRequest("image", image.name, reason) from None
 
 
-def _check_batch(overrides: dict[str, JsonValue]) -> None:
-    """Refuse what NeMo-RL refuses only after the model is loaded: prompts x generations must be a
-    multiple of train_global_batch_size, and equal to it with loss_fn.force_on_policy_ratio.
-    Source: GRPO's setup at v0.4.0 to v0.7.0.
+def _save_period(request: StartRequest, profile: Profile) -> int:
+    given = "save_period" in request.checkpoints.model_fields_set
+    asked = request.checkpoints.save_period
+    return asked if given else profile.save_period or asked
+
+
+def _fit(plan: RunPlan, given: Collection[str]) -> tuple[RunPlan, list[BadRequest]]:
+    """Return the plan with what follows from how its policy is cut, and everything that NeMo-RL
+    would refuse on all GPUs.
     """
-    keys = (
-        "grpo.num_prompts_per_step",
-        "grpo.num_generations_per_prompt",
-        "policy.train_global_batch_size",
-    )
-    values = [overrides.get(key, default) for key, default in zip(keys, (32, 8, 256), strict=True)]
-    for key, value in zip(keys, values, strict=True):
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise BadRequest(f"overrides.{key}", value, "must be a whole number, 1 or more")
-    prompts, generations, batch = (int(str(value)) for value in values)
-    if keys[2] not in overrides:
-        return  # it follows from the other two
-    samples = prompts * generations
-    if overrides.get("loss_fn.force_on_policy_ratio") is True and batch != samples:
-        raise BadRequest(
-            f"overrides.{keys[2]}",
-            batch,
-            f"must be prompts x generations = {samples} with loss_fn.force_on_policy_ratio",
-        )
-    if samples % batch:
-        raise BadRequest(
-            f"overrides.{keys[2]}", batch, f"must divide prompts x generations = {samples}"
-        )
+    command = training_command(plan)
+    recipe = command.any_recipe
+    if recipe is None:
+        return plan, []
+    release, numbers = command.image.release, training_numbers(command)
+    faults = [
+        BadRequest("nodes", one.value, one.reason)
+        if one.key == "cluster.num_nodes"
+        else BadRequest(f"overrides.{one.key}", one.value, one.reason)
+        for one in recipes.check(recipe, release, numbers, given)
+    ]
+    return plan.model_copy(update={"parallel": recipes.told(recipe, release, numbers)}), faults
 
 
-def _check_lustre(capacity: int, tier: int, profile: Profile, keep: int) -> None:
+def _is_whole(value: JsonValue, largest: int) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and 1 <= value <= largest
+
+
+def _sized(plan: RunPlan, profile: Profile) -> RunPlan:
+    """Return the plan with its sizes: the profile's for its own model, else of the shape."""
+    own = (profile.model_gib, profile.checkpoint_gib)
+    if plan.model != profile.model or None in own:
+        own = recipes.sizes(plan.model, is_megatron(training_command(plan))) or own
+    model, checkpoint = (None if one is None else round(one, 1) for one in own)
+    return plan.model_copy(update={"model_gib": model, "checkpoint_gib": checkpoint})
+
+
+def _lustre_faults(plan: RunPlan) -> list[BadRequest]:
+    capacity, tier = plan.lustre_capacity_gib, plan.lustre_throughput
     smallest, step, largest = LUSTRE_TIERS[tier]
     if not smallest <= capacity <= largest or capacity % step:
-        raise BadRequest(
-            "lustre.capacity_gib",
-            capacity,
-            f"must be a multiple of {step} from {smallest} to {largest} at {tier} MB/s per TiB",
-        )
-    needed = profile.model_gib + 1.1 * profile.checkpoint_gib * (keep + 1)
+        return [
+            BadRequest(
+                "lustre.capacity_gib",
+                capacity,
+                f"must be a multiple of {step} from {smallest} to {largest} "
+                f"at {tier} MB/s per TiB",
+            )
+        ]
+    needed = (plan.model_gib or 0) + 1.1 * (plan.checkpoint_gib or 0) * (plan.keep + 1)
     if capacity * 0.8 < needed:
-        raise BadRequest(
-            "checkpoints.keep",
-            keep,
-            f"needs about {needed:,.0f} GiB with one save in flight; lustre.capacity_gib "
-            f"{capacity} leaves too little, raise it or lower keep",
-        )
+        return [
+            BadRequest(
+                "checkpoints.keep",
+                plan.keep,
+                f"needs about {needed:,.0f} GiB with one save in flight; lustre.capacity_gib "
+                f"{capacity} leaves too little, raise it or lower keep",
+            )
+        ]
+    return []
 
 
 def _folder(uri: str) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import zlib
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import (
@@ -23,7 +24,7 @@ from pydantic import (
     ValidationError,
     field_validator,
 )
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 from lustrum.core import names
 from lustrum.core import overrides as grammar
@@ -31,6 +32,7 @@ from lustrum.core.plain_text import NOT_SHOWN, looks_secret
 
 MAX_HOURS = 168.0  # of a run, extensions included
 MAX_AGE_HOURS = 744.0  # of a start: Pub/Sub keeps a message at most 31 days
+MAX_FAULTS = 10  # named in one answer
 MAX_BYTES = 64 * 1024  # of one request, unpacked
 
 RunId = Annotated[str, StringConstraints(pattern=f"^{names.RUN_ID.pattern}$")]
@@ -60,6 +62,16 @@ class BadRequest(ValueError):
         self.value = shown(value, field)
         self.reason = reason
         super().__init__(f"{field}: {self.value}: {reason}")
+
+    @classmethod
+    def together(cls, faults: Sequence[BadRequest]) -> BadRequest:
+        """Return all faults as one: the first's field and value, the others in its reason."""
+        first, *others = faults
+        reason = "; also ".join([first.reason, *map(str, others)])
+        made = cls(first.field, None, reason)
+        made.value = first.value
+        made.args = (f"{first.field}: {first.value}: {reason}",)
+        return made
 
 
 def shown(value: object, field: str = "") -> str:
@@ -148,6 +160,9 @@ class StartRequest(_Strict):
     ) = None
     ray_version: Annotated[str, StringConstraints(pattern=r"^\d+\.\d+\.\d+$")] | None = None
     lustre: LustreRequest | None = None
+    recipe: (
+        Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._/-]{0,199}$")] | None
+    ) = None
     overrides: dict[OverrideKey, JsonValue] = Field(
         default_factory=dict, max_length=grammar.MAX_KEYS
     )
@@ -243,7 +258,15 @@ def read_request(found: object) -> Request:
 
 
 def _named(error: ValidationError) -> BadRequest:
-    first = error.errors(include_url=False)[0]
+    """Return all faults as one, the first first; a union tells one fault for each branch."""
+    found: dict[str, BadRequest] = {}
+    for one in error.errors(include_url=False):
+        bad = _named_one(one)
+        found.setdefault(bad.field, bad)
+    return BadRequest.together(list(found.values())[:MAX_FAULTS])
+
+
+def _named_one(first: ErrorDetails) -> BadRequest:
     path = [
         str(part) for part in first["loc"] if not str(part).startswith(("function-", "constr"))
     ]

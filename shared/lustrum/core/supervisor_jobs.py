@@ -15,11 +15,10 @@ from lustrum.core.checkpoints import Listing
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure
 from lustrum.core.kubernetes_objects import EVENT_KEY
-from lustrum.core.plan import RunPlan
+from lustrum.core.plan import RunPlan, training_command
 from lustrum.core.record import Run
 from lustrum.core.settings import Settings
 from lustrum.core.training_command import (
-    TrainingCommand,
     entrypoint,
     supervisor_spec,
     training_argv,
@@ -30,26 +29,7 @@ GPU_SECONDS = 10.0  # between two readings of all GPUs
 IMPORTED = "imported"  # folder of a run on Lustre that receives an earlier checkpoint
 _STEP = re.compile(r"step_(\d{1,8})")
 
-__all__ = ["entrypoint"]
-
-
-def training_command(plan: RunPlan, wandb: bool) -> TrainingCommand:
-    """Return what decides the command line of the plan's training."""
-    return TrainingCommand(
-        image=images.resolve(plan.image, plan.ray_version),
-        model=plan.model,
-        nodes=plan.nodes,
-        gpus_per_node=plan.gpus_per_node,
-        checkpoint_dir=plan.checkpoint_dir,
-        log_dir=plan.log_dir,
-        save_period=plan.save_period,
-        keep=plan.keep,
-        max_num_steps=plan.max_num_steps,
-        overrides=plan.overrides,
-        wandb=wandb,
-        name=f"{plan.name}-{plan.run_id}",
-        resumes=plan.resume_from is not None,
-    )
+__all__ = ["entrypoint", "training_command"]
 
 
 def train_spec(run: Run, settings: Settings, attempt: int) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from pydantic import JsonValue
 
 from lustrum.core.images import Image, check_override
 from lustrum.core.overrides import by_name, merged, split_key, written
+from lustrum.core.recipes import Recipe, find, numbers
 from lustrum.head.exits import Refused
 from lustrum.head.names import LUSTRE_MOUNT
 from lustrum.head.spec import read_spec
@@ -23,7 +24,11 @@ from lustrum.head.spec import read_spec
 Mode = Literal["stage", "train", "list", "prune"]
 
 SUPERVISOR = "/etc/lustrum/supervisor.pyz"  # where the ConfigMap is mounted in the head
-PROMPTS, GENERATIONS = 32, 8  # per step, the original recipe
+DATASET = "DeepScaler"  # of the original recipe
+ORIGINAL: Mapping[str, JsonValue] = {
+    "grpo.num_prompts_per_step": 32,
+    "grpo.num_generations_per_prompt": 8,
+}
 _BATCH = "policy.train_global_batch_size"
 
 
@@ -41,6 +46,9 @@ class TrainingCommand:
         wandb: metrics go to Weights & Biases (a key is mounted in the pods).
         name: how the run is called there.
         resumes: it begins with a checkpoint of another run, whose goal or batch may differ.
+        recipe: what is trained; None: the image's own, in NeMo-RL the original recipe.
+        settings: what the profile changes of the recipe; None: as the original recipe does.
+        dataset: the training data; None: the recipe's own.
     """
 
     image: Image
@@ -56,6 +64,21 @@ class TrainingCommand:
     wandb: bool = False
     name: str = ""
     resumes: bool = False
+    recipe: Recipe | None = None
+    settings: Mapping[str, JsonValue] | None = None
+    dataset: str | None = DATASET
+
+    @property
+    def any_recipe(self) -> Recipe | None:
+        """What is trained; None when the image is no release of NeMo-RL."""
+        if self.recipe is None and self.image.release:
+            return find(self.image.release, str(self.image.config))
+        return self.recipe
+
+    @property
+    def algorithm(self) -> str:
+        """The section of the configuration that holds the last step."""
+        return self.recipe.algorithm if self.recipe else "grpo"
 
 
 def training_settings(command: TrainingCommand) -> dict[str, JsonValue]:
@@ -66,26 +89,18 @@ def training_settings(command: TrainingCommand) -> dict[str, JsonValue]:
     """
     image, overrides = command.image, command.overrides
     for key, value in overrides.items():
-        check_override(image.name, key, value, image.ray_version)
+        check_override(image.name, key, value, image.ray_version, command.algorithm)
     settings: dict[str, JsonValue] = {"policy.model_name": command.model}
-    if image.takes_converter and "/Qwen2" in command.model:
+    if image.takes_converter and "/Qwen2" in command.model and command.settings is None:
         settings["policy.megatron_cfg.converter_type"] = "Qwen2ForCausalLM"
-    if image.dataset_key:
-        settings[image.dataset_key] = "DeepScaler"
-    settings |= {
-        "grpo.num_prompts_per_step": PROMPTS,
-        "grpo.num_generations_per_prompt": GENERATIONS,
-        "checkpointing.metric_name": None,  # keep the newest; a metric could drop the newest step
-    }
+    if image.dataset_key and command.dataset:
+        settings[image.dataset_key] = command.dataset
+    settings |= ORIGINAL if command.settings is None else command.settings
+    settings["checkpointing.metric_name"] = None  # keep the newest; a metric could drop it
     settings = merged(settings, overrides)
-    # NeMo-RL asserts this after the model is loaded, on 64 GPUs.
-    given = by_name(settings)
-    prompts = given.get("grpo.num_prompts_per_step")
-    each = given.get("grpo.num_generations_per_prompt")
-    if isinstance(prompts, int) and isinstance(each, int) and _BATCH not in given:
-        settings[_BATCH] = prompts * each
+    settings |= _batch(command, settings)
     settings |= {
-        "grpo.max_num_steps": command.max_num_steps,
+        f"{command.algorithm}.max_num_steps": command.max_num_steps,
         "checkpointing.enabled": True,
         "checkpointing.save_period": command.save_period,
         "checkpointing.keep_top_k": command.keep,
@@ -97,36 +112,71 @@ def training_settings(command: TrainingCommand) -> dict[str, JsonValue]:
     }
     if command.wandb and command.name:
         settings.setdefault("logger.wandb.name", command.name)
-    return settings
+    return merged(settings, _additions(command, settings))
+
+
+def training_numbers(command: TrainingCommand) -> dict[str, Any]:
+    """Return the settings that the rules of ``head.arithmetic`` look at, as the training will have
+    them.
+    """
+    return _numbers(command, training_settings(command))
+
+
+def is_megatron(command: TrainingCommand) -> bool:
+    """Say whether the policy trains with Megatron."""
+    return training_numbers(command).get("policy.megatron_cfg.enabled") is True
 
 
 def training_argv(command: TrainingCommand) -> list[str]:
     """Return the training command, relative to the image's working directory."""
-    image = command.image
-    config = ["--config", image.config] if image.config else []
-    settings = training_settings(command)
+    image, recipe = command.image, command.recipe
+    config = recipe.config if recipe else image.config
     return [
         *image.launcher,
-        image.script,
-        *config,
-        *(written(key, value) for key, value in settings.items()),
-        *_additions(command, settings),
+        recipe.script if recipe else image.script,
+        *(["--config", config] if config else []),
+        *(written(key, value) for key, value in training_settings(command).items()),
     ]
 
 
-def _additions(command: TrainingCommand, settings: Mapping[str, JsonValue]) -> list[str]:
-    """Return what the recipe lacks and setup would end without, each as a Hydra ``+key=value``.
+def _numbers(command: TrainingCommand, settings: Mapping[str, JsonValue]) -> dict[str, Any]:
+    recipe = command.any_recipe
+    if recipe is None:
+        return by_name(settings)
+    return numbers(recipe, settings, command.nodes, command.gpus_per_node)
+
+
+def _batch(command: TrainingCommand, settings: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    """Return the batch that follows from prompts and generations, when one of them was changed and
+    the batch was not: NeMo-RL asserts that they fit after the model is loaded, on all GPUs.
+    """
+    given, of = by_name(settings), f"{command.algorithm}."
+    keys = (of + "num_prompts_per_step", of + "num_generations_per_prompt")
+    if _BATCH in given or not any(key in given for key in keys):
+        return {}
+    known = _numbers(command, settings)
+    prompts, each = (known.get(key) for key in keys)
+    return {_BATCH: prompts * each} if isinstance(prompts, int) and isinstance(each, int) else {}
+
+
+def _additions(
+    command: TrainingCommand, settings: Mapping[str, JsonValue]
+) -> dict[str, JsonValue]:
+    """Return what the recipe lacks and setup would end without.
 
     From v0.6.0 on, setup asserts a validation set while grpo.val_period is not 0. Megatron refuses
     the optimizer's state of a run with another goal or batch unless it may override it. Both were
     seen with NeMo-RL's own loader and megatron-core's scheduler; both end on all GPUs.
     """
-    image, added = command.image, []
+    image, added = command.image, dict[str, JsonValue]()
+    given = by_name(settings)
     own_set = any(split_key(key)[1].startswith("data.validation") for key in settings)
-    if image.validation and not own_set and by_name(settings).get("grpo.val_period") != 0:
-        added.append(f"+data.validation={image.validation}")
-    if command.resumes and image.is_megatron:
-        added.append("+policy.megatron_cfg.scheduler.override_opt_param_scheduler=true")
+    validates = given.get(f"{command.algorithm}.val_period") != 0
+    if image.validation and command.dataset == DATASET and not own_set and validates:
+        added["+data.validation"] = dict(image.validation)
+    megatron = _numbers(command, settings).get("policy.megatron_cfg.enabled") is True
+    if command.resumes and megatron:
+        added["+policy.megatron_cfg.scheduler.override_opt_param_scheduler"] = True
     return added
 
 
