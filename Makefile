@@ -69,8 +69,8 @@ mutants: setup ## plausible bugs, one at a time: each caught by a test and by th
 bench: setup ## benchmarks; writes bench/results.json
 	@$(PY) -m bench
 
-gpu: ## GRPO on this machine's GPU under the supervisor, with its figures [GPU_PYTHON=python3 that has torch, psutil]
-	@$(GPU_PYTHON) -m examples.grpo_torch.measure .lustrum/gpu
+gpu: ## GRPO on this machine's GPU under the supervisor: figures in a table [GPU_PYTHON=python3 PARTS="killed saves"]
+	@$(GPU_PYTHON) -m examples.grpo_torch.measure .lustrum/gpu $(PARTS)
 
 test-cluster: setup ## real kube-apiserver and KubeRay operator (builds them the first time)
 	$(PY) -m testing.cluster.tools.build

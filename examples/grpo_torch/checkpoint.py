@@ -89,6 +89,11 @@ def read_policy(folder: Path, rank: int = 0) -> dict[str, Any]:
     }
 
 
+def is_sharded(folder: Path) -> bool:
+    """Say whether the step was written by `Learner.write_shards`."""
+    return (folder / ".metadata").exists()
+
+
 def save(
     config: Mapping[str, Any], info: Mapping[str, Any], write: Callable[[Path], None]
 ) -> None:

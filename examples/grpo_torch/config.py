@@ -38,7 +38,8 @@ DEFAULTS: dict[str, Any] = {
     "logger": {"log_dir": "logs", "wandb_enabled": False, "wandb": {"name": None}},
     # Not NeMo-RL's. mode: "process" (one process a GPU) or "ray" (a rollout and a learner actor).
     # processes: null is one for each GPU seen, 1 without. save_seconds: the least a save takes.
-    "local": {"mode": "process", "processes": None, "save_seconds": 0.0},
+    # sharded: every process writes its share of weights and optimizer, with several threads.
+    "local": {"mode": "process", "processes": None, "save_seconds": 0.0, "sharded": False},
 }
 
 
@@ -62,4 +63,6 @@ def read_config(arguments: list[str]) -> dict[str, Any]:
         raise SystemExit("data.max_operand must be 1 to 100: operands have two digits")
     if config["local"]["mode"] not in ("process", "ray"):
         raise SystemExit(f"local.mode: {config['local']['mode']!r} is not process or ray")
+    if config["local"]["mode"] == "ray" and config["local"]["sharded"]:
+        raise SystemExit("local.sharded: true needs local.mode=process; one actor alone saves")
     return config

@@ -5,17 +5,21 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # or cuBLAS is not deterministic
 
 import torch
 from torch import Tensor
+from torch.distributed import checkpoint
+from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
 
 from examples.grpo_torch.model import Transformer
 from examples.grpo_torch.task import ANSWER, PROMPT, group_advantages, new_prompts, rewards
 
 State = dict[str, Any]
+WRITERS = 8  # threads that write a sharded save, of each rank
 
 
 class Learner:
@@ -127,8 +131,36 @@ class Learner:
             "random": self.random.get_state(),
         }
 
+    def write_shards(self, folder: Path) -> None:
+        """Write this rank's share of weights and optimizer, called by all ranks at once.
+
+        torch.distributed.checkpoint: what all ranks hold is written by one of them, and they
+        share the work; WRITERS threads each.
+        """
+        model, optimizer = get_state_dict(self.model, self.optimizer)
+        writer = checkpoint.FileSystemWriter(folder, thread_count=WRITERS)
+        checkpoint.save({"model": model, "optimizer": optimizer}, storage_writer=writer)
+        torch.save(self.random.get_state(), folder / f"random-{self._rank}.pt")
+
+    def read_shards(self, folder: Path) -> None:
+        """Go on from what `write_shards` wrote, whatever number of ranks wrote it."""
+        model, optimizer = get_state_dict(self.model, self.optimizer)
+        state = {"model": model, "optimizer": optimizer}
+        checkpoint.load(state, storage_reader=checkpoint.FileSystemReader(folder))
+        set_state_dict(
+            self.model,
+            self.optimizer,
+            model_state_dict=state["model"],
+            optim_state_dict=state["optimizer"],
+        )
+        self.random.set_state(torch.load(folder / f"random-{self._rank}.pt", weights_only=True))
+
     def load(self, state: State) -> None:
         """Go on from a state; of the random numbers only those of this rank."""
         self.take_weights(state["model"])
         self.optimizer.load_state_dict(state["optimizer"])
         self.random.set_state(state["random"])
+
+
+class Rollout(Learner):
+    """The same policy where it only samples: Ray names an actor's process by its class."""

@@ -1,179 +1,82 @@
 """`make gpu`: the example under the supervisor on this machine's GPU, with a table at the end.
 
-    python -m examples.grpo_torch.measure FOLDER
+    python -m examples.grpo_torch.measure FOLDER [PART ...]
 
-FOLDER gets `figures.json`, `curve.jsonl` and a text of each provoked failure.
+Parts: learning, killed, two_ranks, saves, idle, faults, life (only where Ray is installed);
+default all. With parts named, what FOLDER holds of the others is kept. FOLDER gets `figures.json`,
+`curve.jsonl` and a text of each provoked failure. Exit code 1 when something is not as it must
+be, see `wrong`.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
-import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import psutil
 import torch
-from lustrum.adapters.supervisor_archive import supervisor_archive
 from lustrum.head.training_log import TrainingLog
 
-from examples.grpo_torch import checkpoint
-from examples.grpo_torch.config import read_config
 from examples.grpo_torch.faults import FAULTS
-from examples.grpo_torch.learner import Learner
+from examples.grpo_torch.saves import LARGE, measure_saves
+from examples.grpo_torch.supervised import (
+    RUN,
+    SMALL,
+    command,
+    idle,
+    killed,
+    learning,
+    points,
+    supervise,
+)
 
-RUN = "rl-gpu0000001"
-SMALL = ("grpo.max_num_steps=60", "checkpointing.save_period=10")
-
-
-def command(run: Path, *overrides: str) -> list[str]:
-    """The training's command line, its folders below `run`."""
-    return [
-        sys.executable,
-        "-u",
-        "-m",
-        "examples.grpo_torch.train",
-        f"checkpointing.checkpoint_dir={run}/checkpoints",
-        f"logger.log_dir={run}/logs",
-        *overrides,
-    ]
-
-
-def points(run: Path) -> dict[int, dict[str, Any]]:
-    """Each step's figures as last written."""
-    lines = (run / "logs/train_data.jsonl").read_text().splitlines()
-    return {one["step"]: one for one in map(json.loads, lines)}
-
-
-def utilisation(process: subprocess.Popen[bytes]) -> list[float]:
-    """GPU utilisation in percent, twice a second until the process ends; [] without NVML."""
-    try:
-        import pynvml
-    except ImportError:
-        process.wait()
-        return []
-    pynvml.nvmlInit()
-    handle, seen = pynvml.nvmlDeviceGetHandleByIndex(0), []
-    while process.poll() is None:
-        seen.append(float(pynvml.nvmlDeviceGetUtilizationRates(handle).gpu))
-        time.sleep(0.5)
-    return seen
+PARTS = ("learning", "killed", "two_ranks", "saves", "idle", "faults", "life")
+RANKS = ("local.processes=2", "local.sharded=true")
+# A file system of its own for each fault that needs a full one; only root may mount it.
+PREPARED = {
+    "full_disk": "FAULT_DISK",
+    "full_disk_safetensors": "FAULT_DISK",
+    "full_disk_shards": "FAULT_DISK",
+    "full_shared_memory": "/dev/shm",
+    "full_shared_memory_loader": "/dev/shm",
+}
+MOUNT = 'mount -t tmpfs -o size=16m tmpfs "$0" && exec "$@"'
+Figures = dict[str, Any]
 
 
-def learning(folder: Path, *overrides: str) -> dict[str, Any]:
-    """The learning curve of one whole training."""
-    began = time.monotonic()
-    process = subprocess.Popen(command(folder, *overrides), stdout=subprocess.DEVNULL)
-    seen = utilisation(process)
-    curve = [points(folder)[step] for step in sorted(points(folder))]
-    steps = [sum(v for k, v in one["timing"].items() if k != "checkpointing") for one in curve]
-    half = sorted(steps)[len(steps) // 2]
-    samples = read_config(list(overrides))["policy"]["train_global_batch_size"]
-    return {
-        "exit": process.returncode,
-        "steps": len(curve),
-        "seconds": time.monotonic() - began,
-        "first_reward": curve[0]["reward"],
-        "last_reward": curve[-1]["reward"],
-        "median_step_seconds": half,
-        "generated_tokens_per_second": samples * 3 / half,
-        "utilisation_percent": sum(seen) / max(1, len(seen)),
-    }
-
-
-def killed(folder: Path, whole: dict[int, dict[str, Any]]) -> dict[str, Any]:
-    """Kill -9 the training under the supervisor, resume it, compare with the whole training."""
-    folder.mkdir()
-    archive, run = folder / "supervisor.pyz", folder / "runs" / RUN
-    archive.write_bytes(supervisor_archive())
-    exits, events = [], ""
-    for attempt in (1, 2):
-        spec = {
-            "run_id": RUN,
-            "attempt": attempt,
-            "lustre": str(folder),
-            "max_steps": 60,
-            "command": command(run, *SMALL),
-            "workdir": os.getcwd(),
-            "poll_seconds": 0.2,
-            "metadata_wait_seconds": 0,
-            "token": False,
-        }
-        with (folder / f"attempt-{attempt}.out").open("wb") as out:
-            process = subprocess.Popen(
-                [sys.executable, str(archive), "train", "--spec", json.dumps(spec)], stdout=out
-            )
-            if attempt == 1:
-                while not (run / "checkpoints/step_20").exists() and process.poll() is None:
-                    time.sleep(0.02)
-                for child in psutil.Process(process.pid).children():
-                    child.kill()
-            exits.append(process.wait(120))
-        events += (folder / f"attempt-{attempt}.out").read_text(errors="replace")
-    found = [json.loads(line[8:]) for line in events.splitlines() if line[:8] == "LUSTRUM "]
+def two_ranks(folder: Path) -> Figures:
+    """Two ranks (NCCL with a GPU, also where they share one), sharded saves, one kill -9."""
+    run = folder / "whole/runs" / RUN
+    supervise(folder / "whole", command(run, *SMALL, *RANKS))
     here = points(run)
+    steps = sorted(sum(one["timing"].values()) for one in here.values())
     return {
-        "exits": exits,
-        "resumed_at": [one["step"] for one in found if one["type"] == "attempt.started"],
-        "classes": [one["class"] for one in found if one["type"] == "job.completed"],
-        "save_seconds": [
-            one["checkpoint"]["seconds"] for one in found if one["type"] == "checkpoint.saved"
-        ],
-        "steps_compared": len(here),
-        "largest_difference": max(
-            abs(here[step][key] - whole[step][key]) for step in here for key in ("reward", "loss")
-        ),
+        "gpus": torch.cuda.device_count(),
+        "median_step_seconds": steps[len(steps) // 2],
+        **killed(folder / "killed", here, *RANKS),
     }
 
 
-def saving(folder: Path) -> dict[str, Any]:
-    """Seconds and bytes of a save of a larger model (about 0.8 G parameters, Adam)."""
-    config = read_config(
-        [
-            "policy.hidden_size=2048",
-            "policy.num_layers=16",
-            "grpo.inner_epochs=1",
-            f"checkpointing.checkpoint_dir={folder}",
-        ]
-    )
-    learner = Learner(config)
-    for step in (1, 2):
-        result = learner.step(step)
-    torch.cuda.synchronize()
-    began = time.monotonic()
-    info = dict(checkpoint.FRESH, total_steps=1)
-    checkpoint.save(config, info, lambda path: checkpoint.write_policy(path, learner.state()))
-    written = time.monotonic() - began
-    os.sync()
-    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
-    shutil.rmtree(folder)
-    return {
-        "parameters": sum(one.numel() for one in learner.model.parameters()),
-        "bytes": size,
-        "seconds": written,
-        "seconds_with_sync": time.monotonic() - began,
-        "step_seconds": sum(result["timing"].values()),
-    }
-
-
-def provoked(out: Path, folder: Path) -> dict[str, Any]:
+def provoked(out: Path, folder: Path) -> Figures:
     """Exit code and class of each provoked failure; its text goes to `out`."""
-    disk, seen = folder / "disk", {}
-    disk.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", "size=16m", "tmpfs", str(disk)]
-    mounted = subprocess.run(mount, check=False).returncode == 0
+    seen: Figures = {}
     for name in FAULTS:
-        if name == "full_disk" and not mounted:
-            seen[name] = {"not_run": "no right to mount a small file system"}
-            continue
+        argv = [sys.executable, "-m", "examples.grpo_torch.faults", name]
+        where = PREPARED.get(name)
+        if where is not None:
+            place = str(folder / "disk") if where == "FAULT_DISK" else where
+            Path(place).mkdir(parents=True, exist_ok=True)
+            argv = ["unshare", "--mount", "sh", "-c", MOUNT, place, *argv]
         done = subprocess.run(
-            [sys.executable, "-m", "examples.grpo_torch.faults", name],
-            env=dict(os.environ, FAULT_DISK=str(disk)),
+            argv,
+            env=dict(os.environ, FAULT_DISK=str(folder / "disk")),
             timeout=120,
             check=False,
             stdout=subprocess.PIPE,
@@ -184,33 +87,91 @@ def provoked(out: Path, folder: Path) -> dict[str, Any]:
         log = TrainingLog(0)
         for line in done.stdout.splitlines():
             log.feed(line, 0.0)
-        (out / f"fault-{name}.txt").write_text(done.stdout[-6000:])
-        seen[name] = {"exit": done.returncode, "class": log.hint}
-    if mounted:
-        subprocess.run(["umount", str(disk)], check=False)
+        (out / f"fault-{name}.txt").write_text(done.stdout[-8000:])
+        seen[name] = {"exit": done.returncode, "class": log.hint, "message": log.why().message}
     return seen
 
 
-def main(out: Path) -> int:
-    """Measure everything; 0 when the resumed training is the whole one and it learned."""
+def wrong(figures: Figures) -> Iterator[str]:
+    """What is not as it must be."""
+    if "learning" in figures and figures["learning"]["last_reward"] < 0.6:
+        yield "learning: the reward did not reach 0.6"
+    for part in ("killed", "two_ranks"):
+        if part in figures and figures[part]["largest_difference"] != 0:
+            yield f"{part}: the resumed training is not the whole one"
+    if "idle" in figures and figures["idle"]["class"] != "GPUS_IDLE":
+        yield "idle: the training was not ended for its idle GPU"
+    life = figures.get("life")
+    if life:
+        if life["largest_difference"] or life["stop"]["largest_difference"]:
+            yield "life: the resumed training is not the whole one"
+        if not life["ended_well"] or life["export"]["shortfall"]:
+            yield "life: the run did not end whole"
+        if not life["export"]["shortfall_of_a_damaged_copy"]:
+            yield "life: a damaged export passed"
+
+
+def rows(figures: Figures, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Every figure on a line of its own: its path and its value."""
+    for name, value in figures.items():
+        if isinstance(value, dict):
+            yield from rows(value, f"{prefix}{name}.")
+        elif isinstance(value, float):
+            yield f"{prefix}{name}", f"{value:.4g}" if abs(value) < 1000 else f"{value:,.0f}"
+        else:
+            yield f"{prefix}{name}", str(value)
+
+
+def main(out: Path, parts: list[str]) -> int:
+    """Measure the parts; 0 when all is as it must be."""
+    unknown = set(parts) - set(PARTS)
+    if unknown:
+        raise SystemExit(f"{', '.join(sorted(unknown))}: unknown; parts are {', '.join(PARTS)}")
+    if not torch.cuda.is_available():
+        raise SystemExit("this Python's torch sees no GPU: set GPU_PYTHON to one that does")
     out.mkdir(parents=True, exist_ok=True)
-    figures: dict[str, Any] = {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
-
-    def keep(name: str, value: Any) -> None:
-        figures[name] = value
-        print(f"{name}: {json.dumps(value)}", flush=True)
-        (out / "figures.json").write_text(json.dumps(figures, indent=1))
-
-    with tempfile.TemporaryDirectory() as name:
+    kept = out / "figures.json"
+    figures: Figures = json.loads(kept.read_text()) if parts and kept.exists() else {}
+    figures |= {"device": torch.cuda.get_device_name(), "torch": torch.__version__}
+    lived = all(map(importlib.util.find_spec, ("ray", "httpx", "pydantic")))
+    wanted = parts or [part for part in PARTS if part != "life" or lived]
+    with tempfile.TemporaryDirectory(dir=os.environ.get("GPU_FOLDER")) as name:
         folder = Path(name)
-        keep("short", learning(folder / "whole", *SMALL))
-        keep("killed", killed(folder / "killed", points(folder / "whole")))
-        keep("learning", learning(folder / "curve", "checkpointing.save_period=100"))
-        shutil.copy(folder / "curve/logs/train_data.jsonl", out / "curve.jsonl")
-        keep("saving", saving(folder / "large"))
-        keep("faults", provoked(out, folder))
-    return 0 if figures["killed"]["largest_difference"] == 0 else 1
+        for part in wanted:
+            print(f"{part} ...", flush=True)
+            figures[part] = measure(part, out, folder / part)
+            kept.write_text(json.dumps(figures, indent=1))
+    width = max(len(name) for name, _ in rows(figures))
+    print()
+    for name, value in rows(figures):
+        print(f"{name:{width}}  {value}")
+    problems = list(wrong(figures))
+    for problem in problems:
+        print(f"NOT AS IT MUST BE: {problem}")
+    return 1 if problems else 0
+
+
+def measure(part: str, out: Path, folder: Path) -> Figures:
+    """The figures of one part."""
+    if part == "learning":
+        found = learning(folder, "checkpointing.save_period=100")
+        shutil.copy(folder / "runs" / RUN / "logs/train_data.jsonl", out / "curve.jsonl")
+        return found
+    if part == "killed":
+        short = learning(folder / "whole", *SMALL)
+        return {"whole": short, **killed(folder / "parts", points(folder / "whole/runs" / RUN))}
+    if part == "two_ranks":
+        return two_ranks(folder)
+    if part == "saves":
+        return measure_saves(folder, *LARGE)
+    if part == "idle":
+        return idle(folder)
+    if part == "faults":
+        return provoked(out, folder)
+    from examples.grpo_torch.ray_life import live  # needs more than torch
+
+    return live(folder, torch.cuda.device_count())
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path(sys.argv[1])))
+    sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

@@ -9,6 +9,7 @@ Ray actors that share a GPU (`local.mode=ray`). NeMo-RL's log lines, checkpoint 
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sys
 import time
@@ -20,7 +21,7 @@ import torch
 from examples.grpo_numpy.train import least, report, seconds_of
 from examples.grpo_torch import checkpoint
 from examples.grpo_torch.config import read_config
-from examples.grpo_torch.learner import Learner
+from examples.grpo_torch.learner import Learner, Rollout
 from examples.grpo_torch.task import ANSWER
 
 
@@ -57,14 +58,20 @@ class Process:
         if self.rank == 0:
             checkpoint.begin(config, info)
         self._meet()
-        checkpoint.write_policy(folder, self._learner.state(), self.rank)
+        if config["local"]["sharded"]:
+            self._learner.write_shards(folder)
+        else:
+            checkpoint.write_policy(folder, self._learner.state(), self.rank)
         self._meet()
         if self.rank == 0:
             checkpoint.commit(config, info["total_steps"])
 
     def load(self, folder: Path) -> None:
         """Go on from a checkpoint."""
-        self._learner.load(checkpoint.read_policy(folder, self.rank))
+        if checkpoint.is_sharded(folder):
+            self._learner.read_shards(folder)
+        else:
+            self._learner.load(checkpoint.read_policy(folder, self.rank))
 
     def _meet(self) -> None:
         if self._world > 1:
@@ -81,9 +88,10 @@ class Actors:
 
         ray.init(address="auto", log_to_driver=False)
         share = {"num_gpus": 0.5, "num_cpus": 0} if torch.cuda.is_available() else {"num_cpus": 1}
-        actor = ray.remote(max_restarts=0, **share)(Learner)
+        actor = ray.remote(max_restarts=0, **share)
         self._ray = ray
-        self._rollout, self._learner = actor.remote(config), actor.remote(config)
+        self._rollout = actor(Rollout).remote(config)
+        self._learner = actor(Learner).remote(config)
 
     def step(self, step: int) -> dict[str, Any]:
         """One step; loss, reward and timing. The weights go through Ray's object store."""
@@ -157,11 +165,21 @@ def say(text: str) -> None:
         print(text, flush=True)
 
 
+def share_a_gpu(rank: int) -> None:
+    """Let NCCL take this rank for one of another host: two ranks of one host on one GPU it
+    refuses ("Duplicate GPU detected"). For trying several ranks where there is one GPU; slow.
+    """
+    os.environ.update(NCCL_HOSTID=f"rank-{rank}", NCCL_SOCKET_IFNAME="lo", NCCL_IB_DISABLE="1")
+
+
 def run_rank(rank: int, world: int, port: int, config: dict[str, Any]) -> None:
     """One of `world` processes, each with its own GPU if there are GPUs."""
-    backend = "nccl" if torch.cuda.is_available() else "gloo"
-    if torch.cuda.is_available():
-        torch.cuda.set_device(rank)
+    gpus = torch.cuda.device_count()
+    backend = "nccl" if gpus else "gloo"
+    if gpus:
+        torch.cuda.set_device(rank % gpus)
+    if 0 < gpus < world:
+        share_a_gpu(rank)
     where = f"tcp://127.0.0.1:{port}"
     torch.distributed.init_process_group(backend, where, rank=rank, world_size=world)
     try:

@@ -119,6 +119,8 @@ class TestGpuUse:
         assert report is not None
         assert (report["busy_seconds"], report["seen_seconds"]) == (45.0, 60.0)
         assert (report["count"], report["utilisation"], report["lowest"]) == (2, 75.0, 50)
+        again = use.report()
+        assert again is not None and again["utilisation"] == 75.0  # nothing was read since
 
     def test_a_pause_of_the_supervisor_is_not_counted_whole(self) -> None:
         use = GpuUse()

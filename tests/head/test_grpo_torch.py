@@ -65,11 +65,12 @@ class TestConfig:
             "grpo.num_prompts_per_step=8",
             "data.max_operand=101",
             "local.mode=threads",
+            "local.mode=ray local.sharded=true",
         ],
     )
     def test_read_config_refuses(self, wrong: str) -> None:
         with pytest.raises(SystemExit):
-            read_config([wrong])
+            read_config(wrong.split())
 
 
 class TestLayout:
@@ -140,12 +141,12 @@ def curve(folder: Path) -> dict[int, tuple[float, float]]:
 
 @pytest.mark.skipif(not PYTHON, reason="torch is not installed: make test-torch")
 class TestTraining:
-    @pytest.mark.parametrize("processes", (1, 2))
+    @pytest.mark.parametrize(("processes", "sharded"), ((1, False), (2, True)))
     def test_it_learns_and_resumes_exactly_after_kill_9(
-        self, tmp_path: Path, processes: int
+        self, tmp_path: Path, processes: int, sharded: bool
     ) -> None:
         whole, parts = tmp_path / "whole", tmp_path / "parts"
-        more = (f"local.processes={processes}",)
+        more = (f"local.processes={processes}", f"local.sharded={str(sharded).lower()}")
         undisturbed, killed = training(whole, *more), training(parts, *more)
         kill_after(killed, "Saved checkpoint to " + str(parts / "c/step_8/"))
         finish(undisturbed)
@@ -156,3 +157,7 @@ class TestTraining:
         # The line of step 8 is written after its save, and may have died with the training.
         assert set(found) >= set(expected) - {8}
         assert found == {step: expected[step] for step in found}
+        weights = parts / "c/step_12" / checkpoint.WEIGHTS
+        shards = sorted(path.name[:4] for path in weights.glob("__*.distcp"))
+        assert set(shards) == ({f"__{rank}_" for rank in range(processes)} if sharded else set())
+        assert (weights / "model.safetensors").exists() is not sharded

@@ -32,6 +32,7 @@ class GpuUse:
         self._newest: list[Reading] = []
         self._ecc: dict[tuple[str, int], int] = {}
         self._sum = self._seen = 0.0  # since the last heartbeat
+        self._mean: float | None = None
         self.busy_seconds = 0.0
         self.seen_seconds = 0.0
         self.idle_seconds = 0.0
@@ -85,7 +86,9 @@ class GpuUse:
         if not newest:
             return None
         used, total = _sum(newest, "memory_used"), _sum(newest, "memory_total")
-        mean = self._sum / self._seen if self._seen else None
+        if self._seen:  # else nothing was read since: the mean before still holds
+            self._mean = self._sum / self._seen
+        mean = self._mean
         self._sum = self._seen = 0.0
         return {
             "count": len(newest),

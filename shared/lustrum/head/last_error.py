@@ -30,6 +30,7 @@ _AFTERMATH = re.compile(
     r"RayTaskError|RayActorError|ActorDiedError|ActorUnavailableError|WorkerCrashedError"
     r"|NodeDiedError|ChildFailedError|CalledProcessError|DistBackendError|DistNetworkError"
     r"|DistStoreError|BrokenPipeError|ConnectionResetError|ConnectionError|EOFError"
+    r"|ProcessRaisedException|ProcessExitedException"
     r"|SystemExit|NCCL error|Broken pipe|Connection (?:reset|closed) by",
 )
 # Faults of a GPU, not of a program; the Xid codes are those that NVIDIA's catalogue answers with
@@ -51,6 +52,8 @@ _FULL = re.compile(r"No space left on device|Disk quota exceeded|\bENOSPC\b|\bED
 # torch.save into a full file system says nothing of space (seen with 2.11): only that the place
 # it writes at is not the place it should be at.
 _SHORT_WRITE = re.compile(r"unexpected pos \d{1,19} vs \d{1,19}")
+# A rank waited in vain for another one; what that one died of, if it did, is an error of its own.
+_TIMED_OUT = re.compile(r"Watchdog caught collective operation timeout")
 _PATH = re.compile(r"(?<![\w.:/])/[^\s'\"<>:,;)]{1,400}")
 # The same on every attempt, and nothing was trained yet. Source: NeMo-RL v0.4.0 to v0.7.0,
 # megatron-core's OptimizerParamScheduler, huggingface_hub's errors.
@@ -140,6 +143,8 @@ def _failure(text: str, lustre: str, began: bool, saving: bool) -> str | None:
         return "LUSTRE_FULL" if _disk(text, lustre, saving) == lustre else None
     if _OOM.search(text):
         return "USER_OOM"
+    if _TIMED_OUT.search(text):
+        return "HANG"
     if began:
         return None
     if _ACCESS.search(text):
