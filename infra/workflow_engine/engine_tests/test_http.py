@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 from workflows_engine import Engine, Execution, HttpConnectionBroken, HttpConnectionFailed
+from workflows_engine.errors import WorkflowError
 from workflows_engine.http_client import HttpClient, decode, encode
 
 from engine_tests.support import Web, drive, failure, faults, result, workflow
@@ -276,6 +277,10 @@ class TestBodies:
     def test_text_of_a_stated_type_is_sent_as_it_is(self) -> None:
         assert encode("a=b", {"Content-Type": "application/x-www-form-urlencoded"}) == b"a=b"
         assert encode("a", {"Content-Type": "application/json; charset=utf-8"}) == b'"a"'
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        assert encode({"a": 1, "b c": ["x&y", True]}, form) == b"a=1&b+c=x%26y&b+c=true"
+        with pytest.raises(WorkflowError, match="cannot hold a map"):
+            encode({"a": {"b": 1}}, form)
         assert encode(None, {}) is None
 
     def test_json_that_is_none_stays_text(self) -> None:

@@ -125,6 +125,39 @@ def test_100_errors_of_branches_are_kept() -> None:
     assert (len(error["branches"]), error["truncated"]) == (100, False)
 
 
+GROW = [
+    {"a": {"assign": [{"s": "x"}, {"i": 0}]}},
+    {"b": {"assign": [{"s": "${s + s}"}, {"i": "${i + 1}"}]}},
+    {"c": {"switch": [{"condition": "${i < 17}", "next": "b"}]}},
+]
+
+
+@pytest.mark.parametrize(
+    "expression",
+    [
+        'text.replace_all(s, "x", s)',
+        'text.replace_all(s, "", s)',
+        'text.replace_all_regex(s, "x", s)',
+        'text.replace_all_regex(s, "", s)',
+        'len(text.replace_all(text.replace_all(s, "x", "yyyy"), "y", s))',
+        "len(s + s + s)",
+        "len(json.encode_to_string([[[1, 2, 3]]], m))",
+    ],
+)
+def test_a_result_that_would_fill_the_machine_is_refused_before_it_is_made(
+    expression: str,
+) -> None:
+    """131,072 characters, each replaced by as many, would be 16 GB."""
+    steps = [*GROW, {"m": {"assign": [{"m": {"prefix": "${s}", "indent": "${s}"}}]}}]
+    error = failure(flow([*steps, {"d": {"return": "${" + expression + "}"}}]))
+    assert error["tags"] == ["ResourceLimitError"]
+
+
+def test_a_shorter_replacement_of_a_long_text_is_no_limit() -> None:
+    expression = 'len(text.replace_all_regex(text.replace_all(s, "x", "yy"), "yy|z", "z"))'
+    assert result(flow([*GROW, {"d": {"return": "${" + expression + "}"}}])) == 2**17
+
+
 def test_an_http_response_may_have_2_megabytes() -> None:
     """More than the memory of an execution: it can be had, but not kept in a variable."""
     source = flow([{"a": {"call": "http.get", "args": {"url": "https://a.example"}}}, *END])

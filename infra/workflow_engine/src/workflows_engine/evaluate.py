@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
+from workflows_engine import limits
 from workflows_engine.builtins import CONSTANTS, FUNCTIONS, Spec
 from workflows_engine.connector_table import POSITIONAL
 from workflows_engine.errors import error, type_error, value_error
@@ -38,6 +39,7 @@ from workflows_engine.values import (
     checked_int,
     equal,
     get_item,
+    text_size,
     type_name,
 )
 
@@ -222,7 +224,10 @@ def _add(left: Any, right: Any) -> Any:
         total = left + right
         return total if INT_MIN <= total <= INT_MAX else checked_int(total)
     if a is str and b is str:
-        return left + right
+        joined: str = left + right
+        if len(joined) > limits.STRING_BYTES:
+            text_size(joined)
+        return joined
     if a in _NUMBERS and b in _NUMBERS:
         return _finite("+", left + right)
     if (a is str and b in _JOINED) or (b is str and a in _JOINED):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 import aiohttp
 from multidict import CIMultiDict
@@ -15,11 +16,12 @@ from workflows_engine.errors import (
     HttpConnectionFailed,
     WorkflowError,
     resource_limit,
+    type_error,
     value_error,
 )
 from workflows_engine.limits import HTTP_RESPONSE_BYTES
 from workflows_engine.ports import HttpAnswer, HttpCall
-from workflows_engine.values import from_json, to_json
+from workflows_engine.values import from_json, to_json, type_name
 
 
 class HttpClient:
@@ -105,10 +107,21 @@ def encode(body: Any, headers: Mapping[str, str]) -> bytes | None:
     if isinstance(body, bytes):
         return body
     kind = next((v for k, v in headers.items() if k.lower() == "content-type"), "")
+    if isinstance(body, dict) and kind.lower().startswith("application/x-www-form-urlencoded"):
+        return _form(body)
     stated = kind and kind != "application/json; charset=utf-8"
     if isinstance(body, str) and stated:
         return body.encode("utf-8", "replace")
     return to_json(body).encode("utf-8", "replace")
+
+
+def _form(body: dict[str, Any]) -> bytes:
+    """A map as a form: scalars, and lists of them. Raises WorkflowError (TypeError) for others."""
+    for key, value in body.items():
+        for item in value if isinstance(value, list) else [value]:
+            if isinstance(item, list | dict | bytes):
+                raise type_error(f"body.{key} of a form cannot hold a {type_name(item)}")
+    return urlencode(_pairs(body)).encode()
 
 
 def decode(raw: bytes, headers: Mapping[str, str]) -> Any:

@@ -9,7 +9,8 @@ import hmac
 import re
 from typing import Any
 
-from workflows_engine.errors import WorkflowError, value_error
+from workflows_engine import limits
+from workflows_engine.errors import WorkflowError, resource_limit, value_error
 from workflows_engine.registry import need, register
 from workflows_engine.values import from_json, to_json
 
@@ -47,10 +48,17 @@ def _encode(function: str, data: Any, indent: Any) -> str:
     try:
         if lines is None:
             return to_json(data, separators=(",", ":"))
-        text = to_json(data, indent=lines[1])
+        # A control character cannot stand in JSON, so that all there are of it are indents.
+        text = to_json(data, indent="\x01")
     except WorkflowError as exc:
         raise value_error(f"{function}: {exc.value['message']}") from None
-    return text.replace("\n", "\n" + lines[0])
+    prefix, step = lines
+    size = len(text) + text.count("\n") * len(prefix) + text.count("\x01") * (len(step) - 1)
+    if size > limits.MEMORY_BYTES:
+        raise resource_limit(
+            f"{function}: {size} characters are more than the {limits.MEMORY_BYTES} bytes allowed"
+        )
+    return text.replace("\n", "\n" + prefix).replace("\x01", step)
 
 
 @register("json.encode_to_string", "data", "indent", indent=None)

@@ -9,7 +9,8 @@ from typing import Any
 
 import re2
 
-from workflows_engine.errors import value_error
+from workflows_engine import limits
+from workflows_engine.errors import FatalError, resource_limit, value_error
 from workflows_engine.registry import need, register
 
 
@@ -44,6 +45,13 @@ def _whole(function: str, text: str) -> str:
         except UnicodeError as exc:
             raise value_error(f"{function}: source must be UTF-8: {exc}") from None
     return text
+
+
+def _too_long(function: str) -> FatalError:
+    """A result that is refused before it is made: it could fill the machine."""
+    return resource_limit(
+        f"{function}: the result is longer than the {limits.STRING_BYTES} bytes allowed"
+    )
 
 
 # IANA names (in lower case) of the charsets that are taken, with Python's name of the codec.
@@ -116,8 +124,12 @@ def match_regex(source: Any, regexp: Any) -> bool:
 def replace_all(source: Any, substr: Any, repl: Any) -> str:
     """``source`` with each ``substr`` replaced. Raises TypeError."""
     text: str = need("text.replace_all", "source", source, str)
-    old = need("text.replace_all", "substr", substr, str)
-    return text.replace(old, need("text.replace_all", "repl", repl, str))
+    old: str = need("text.replace_all", "substr", substr, str)
+    new: str = need("text.replace_all", "repl", repl, str)
+    grown = len(text) + text.count(old) * (len(new) - len(old))
+    if grown > limits.STRING_BYTES:
+        raise _too_long("text.replace_all")
+    return text.replace(old, new)
 
 
 @register("text.replace_all_regex", "source", "regexp", "repl")
@@ -125,9 +137,18 @@ def replace_all_regex(source: Any, regexp: Any, repl: Any) -> str:
     """The longest of the leftmost matches replaced; ``repl`` is literal: no back references."""
     function = "text.replace_all_regex"
     text = need(function, "source", source, str)
-    new = need(function, "repl", repl, str)
+    new: str = need(function, "repl", repl, str)
     pattern = _pattern(function, regexp, longest=True)
-    replaced: str = pattern.sub(lambda _: new, _whole(function, text))
+    size = len(text)
+
+    def replacement(match: Any) -> str:
+        nonlocal size
+        size += len(new) - len(match[0])
+        if size > limits.STRING_BYTES + len(text):  # what is still to be replaced may be shorter
+            raise _too_long(function)
+        return new
+
+    replaced: str = pattern.sub(replacement, _whole(function, text))
     return replaced
 
 
