@@ -8,9 +8,11 @@ import base64
 import json
 import re
 from collections.abc import Callable, Mapping
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, unquote, urlsplit
+from urllib.parse import unquote
+
+from werkzeug.serving import BaseWSGIServer, WSGIRequestHandler, make_server
+from werkzeug.wrappers import Request, Response
 
 from infra.local.builds.filters import matches
 from infra.local.builds.runner import TERMINAL, Runner, UnknownBuild
@@ -160,34 +162,24 @@ def _error(code: str, text: str) -> tuple[int, dict[str, Any]]:
     return status, {"error": {"code": status, "message": text, "status": code}}
 
 
-def serve(cloud_build: CloudBuild, port: int = 0) -> ThreadingHTTPServer:
+def serve(cloud_build: CloudBuild, port: int = 0) -> BaseWSGIServer:
     """Return a server on loopback; ``serve_forever`` runs it."""
 
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
+    @Request.application
+    def application(request: Request) -> Response:
+        try:
+            body = json.loads(request.get_data() or b"{}")
+        except ValueError as error:
+            status, found = _error("INVALID_ARGUMENT", f"Invalid JSON payload: {error}")
+        else:
+            status, found = cloud_build.answer(
+                request.method, request.path, request.args.to_dict(), body
+            )
+        return Response(json.dumps(found), status, mimetype="application/json")
 
-        def _answer(self) -> None:
-            length = int(self.headers.get("Content-Length") or 0)
-            url = urlsplit(self.path)
-            query = {key: values[-1] for key, values in parse_qs(url.query).items()}
-            try:
-                body = json.loads(self.rfile.read(length) or b"{}")
-            except ValueError as error:
-                status, found = _error("INVALID_ARGUMENT", f"Invalid JSON payload: {error}")
-            else:
-                status, found = cloud_build.answer(self.command, url.path, query, body)
-            content = json.dumps(found).encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "application/json; charset=UTF-8")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
+    return make_server("127.0.0.1", port, application, threaded=True, request_handler=_Quiet)
 
-        do_GET = do_POST = do_DELETE = do_PATCH = _answer
 
-        def log_message(self, format: str, *args: Any) -> None:
-            """Keep quiet: the builds' own logs say what happened."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    server.daemon_threads = True
-    return server
+class _Quiet(WSGIRequestHandler):
+    def log_request(self, *args: Any) -> None:
+        """Keep quiet: the builds' own logs say what happened."""

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable, Mapping
 from typing import Any
+
+from workflows_engine.filter_language import read_filter
 
 from infra.local.cloud.state import Problem, State
 
@@ -16,7 +18,6 @@ ZONES = (
     "us-west2-c",
     "europe-west4-b",
 )
-_LABEL = re.compile(r"labels\.([\w-]+)\s*(=|:|eq)\s*\"?([^\"\s)]*)\"?")
 
 
 class Compute:
@@ -61,18 +62,17 @@ class Compute:
         refused = self._state.faults.refusal("compute.list")
         if refused is not None:
             raise Problem("UNAVAILABLE", refused[1], refused[0])
-        terms = _LABEL.findall(expression)
-        if expression.strip() and not terms:
+        try:
+            fits = read_filter(expression, _label)
+        except ValueError as error:
             raise Problem(
-                "INVALID_ARGUMENT",
-                f"Invalid value for field 'filter': {expression!r}; "
-                "this stand-in knows labels.KEY=VALUE and labels.KEY:*",
-            )
+                "INVALID_ARGUMENT", f"Invalid value for field 'filter': {expression!r}; {error}"
+            ) from None
         missing = self._state.faults.value("compute.unreachable") or []
         items: dict[str, Any] = {}
         for vm in self.instances():
             zone = vm["zone"].rsplit("/", 1)[-1]
-            if zone in missing or not all(_agrees(vm["labels"], *term) for term in terms):
+            if zone in missing or not fits(vm["labels"]):
                 continue
             items.setdefault(f"zones/{zone}", {"instances": []})["instances"].append(vm)
         for zone in ZONES:
@@ -109,10 +109,13 @@ class Compute:
         return found
 
 
-def _agrees(labels: dict[str, str], key: str, sign: str, value: str) -> bool:
+def _label(field: str, sign: str, value: str) -> Callable[[Mapping[str, str]], bool]:
+    kind, _, key = field.partition(".")
+    if kind != "labels" or sign not in ("=", ":", "!="):
+        raise ValueError("this stand-in knows labels.KEY=VALUE, != and labels.KEY:*")
     if sign == ":" and value == "*":
-        return key in labels
-    return labels.get(key) == value
+        return lambda labels: key in labels
+    return lambda labels: (labels.get(key) == value) is (sign != "!=")
 
 
 def _vm(project: str, cluster: Any, node: dict[str, Any]) -> dict[str, Any]:
