@@ -91,7 +91,7 @@ class TestApplyRayCluster:
         )
         functions.ledger.change(functions.run_id, lambda one: setattr(one, "plan", changed))
 
-        assert "made anew" in apply(functions)["why"]
+        assert "created again" in apply(functions)["why"]
         until(
             lambda: (
                 all_pods_ready(functions)

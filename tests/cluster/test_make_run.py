@@ -77,7 +77,8 @@ class TestMakeRun:
         assert "CLOSED SUCCEEDED step 20/20" in last
         assert "inventory:            empty" in run.stdout
         assert ("no event arrives" in run.stdout) == (not with_events)
-        log = REPOSITORY / ".lustrum" / "runs" / last.split()[1] / "stack-logs" / "functions.log"
+        kept = next(one for one in run.stdout.splitlines() if one.startswith("logs:")).split()[1]
+        log = REPOSITORY / kept / "stack-logs" / "functions.log"
         assert (log.read_text().count("react_to_event rl-") > 20) == with_events
         for kind in OBJECTS:
             assert api.list(kind, labelSelector=LABEL_RUN) == []
