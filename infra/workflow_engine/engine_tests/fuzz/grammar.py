@@ -6,35 +6,42 @@ import random
 from typing import Any
 
 from workflows_engine.builtins import BLOCKING, FUNCTIONS
-from workflows_engine.connector_table import POSITIONAL
 from workflows_engine.registry import REQUIRED
 
 from engine_tests.fuzz.values import BEGIN, WANTS, Expressions
 
-CONNECTORS = [
-    *POSITIONAL,
-    "googleapis.cloudbuild.v1.projects.triggers.run",
-    "googleapis.cloudbuild.v1.projects.builds.get",
-    "googleapis.container.v1.projects.locations.clusters.get",
-    "googleapis.workflowexecutions.v1.projects.locations.workflows.executions.run",
-    "googleapis.workflowexecutions.v1.projects.locations.workflows.executions.create",
-    "googleapis.workflowexecutions.v1.projects.locations.workflows.executions.get",
-    "googleapis.secretmanager.v1.projects.secrets.versions.accessString",
-    "googleapis.storage.v1.objects.get",
-    "googleapis.pubsub.v1.projects.topics.publish",
-    "googleapis.compute.v1.instances.insert",
-    "googleapis.nothing.v1.projects.things.get",
-    "gke.request",
-    "gke.create_job",
-    "gke.await_job",
-    "gke.delete_job",
-]
-ARGUMENTS = [
-    "projectId", "triggerId", "name", "parent", "body", "workflow_id", "argument", "location",
-    "project_id", "cluster_id", "project", "path", "method", "secret_id", "version", "bucket",
-    "object", "topic", "timeout", "id", "zone", "connector_params", "query", "job_name",
-    "namespace", "alt",
-]  # fmt: skip
+EXECUTIONS = "googleapis.workflowexecutions.v1.projects.locations.workflows.executions."
+SECRETS = "googleapis.secretmanager.v1.projects.secrets."
+CLUSTER = {"cluster_id": "c", "location": "l", "project": "p"}
+PARENT = "projects/p/locations/l"
+CHILD = "projects/local-project/locations/us-central1/workflows/child"
+# Connectors with arguments that fit; one of them is often left out or replaced.
+CONNECTORS: dict[str, dict[str, Any]] = {
+    "googleapis.cloudbuild.v1.projects.triggers.run": {"projectId": "p", "triggerId": "t"},
+    "googleapis.cloudbuild.v1.projects.builds.get": {"projectId": "p", "id": "b"},
+    "googleapis.cloudbuild.v1.projects.builds.create": {"projectId": "p", "body": {}},
+    "googleapis.container.v1.projects.locations.clusters.create": {"parent": PARENT, "body": {}},
+    "googleapis.container.v1.projects.locations.clusters.get": {"name": PARENT + "/clusters/c"},
+    "googleapis.compute.v1.instances.insert": {"project": "p", "zone": "z", "body": {}},
+    "googleapis.bigquery.v2.jobs.insert": {"projectId": "p", "body": {}},
+    "googleapis.storage.v1.objects.get": {"bucket": "b", "object": "o/x", "alt": "media"},
+    "googleapis.pubsub.v1.projects.topics.publish": {"topic": "projects/p/topics/t", "body": {}},
+    "googleapis.run.v2.projects.locations.jobs.run": {"name": PARENT + "/jobs/j"},
+    "googleapis.run.v2.projects.locations.jobs.list": {"parent": PARENT, "pageSize": 3},
+    "googleapis.nothing.v1.projects.things.frobnicate": {"x": 1},
+    EXECUTIONS + "run": {"workflow_id": "child", "argument": {"k": 1}, "labels": {"a": "b"}},
+    EXECUTIONS + "create": {"parent": CHILD, "body": {"argument": "[1]", "labels": {"a": "b"}}},
+    EXECUTIONS + "get": {"name": CHILD + "/executions/x", "view": "BASIC"},
+    EXECUTIONS + "cancel": {"name": CHILD + "/executions/x"},
+    EXECUTIONS + "list": {"parent": CHILD, "filter": 'state="ACTIVE"', "pageSize": 2,
+                          "view": "FULL", "orderBy": "startTime"},
+    SECRETS + "versions.accessString": {"secret_id": "s", "version": "1", "project_id": "p"},
+    SECRETS + "addVersionString": {"secret_id": "s", "data": "x"},
+    "gke.request": {**CLUSTER, "method": "GET", "path": "/api/v1/pods", "query": {"a": "b"}},
+    "gke.create_job": {**CLUSTER, "job": {"metadata": {"name": "j"}}, "namespace": "n"},
+    "gke.await_job": {**CLUSTER, "job_name": "j", "timeout": 600},
+    "gke.delete_job": {**CLUSTER, "job_name": "j", "query": {"a": "b"}},
+}  # fmt: skip
 URLS = [
     "https://a.example/x", "http://127.0.0.1:1/", '${"https://a.example/" + s}', "http://[::1]/",
     "https://a.run.app/", "ftp://a", "http://a b/", "http://é.example", "http://a:99999/", "//a",
@@ -78,10 +85,11 @@ class Grammar(Expressions):
 
     def routine(self, params: list[str], size: int) -> list[Any]:
         """The steps of a routine; the first gives every variable a value."""
-        self.names = [*params, "r", "v0", "v1"]
+        self.names = [*params, "r", "v0", "v1", "bell"]
         self._targets, self._shared = [], None
         begin = {"begin": {"assign": BEGIN}}
-        return [begin, *self.steps(2, 1 + self.chance.randrange(size), loop=False)]
+        ring = {"ring": {"call": "events.create_callback_endpoint", "result": "bell"}}
+        return [begin, ring, *self.steps(2, 1 + self.chance.randrange(size), loop=False)]
 
     def steps(self, depth: int, count: int, *, loop: bool) -> list[Any]:
         """Named steps that may jump to one another."""
@@ -196,10 +204,15 @@ class Grammar(Expressions):
         elif roll < 0.85:
             name, args = "sub", {"p": self.value()}
         else:
-            name = self.one(CONNECTORS)
-            keys = self.chance.sample(ARGUMENTS, 1 + self.chance.randrange(6))
-            args = {key: self.value("string") for key in keys}
-            if "connector_params" in args:
+            name = self.one(sorted(CONNECTORS))
+            args = dict(CONNECTORS[name])
+            for key in list(args):
+                roll = self.chance.random()
+                if roll < 0.04:
+                    del args[key]
+                elif roll < 0.16:
+                    args[key] = self.value("string")
+            if self.chance.random() < 0.3:
                 args["connector_params"] = self.connector_params()
         step: dict[str, Any] = {"call": name}
         if args or self.chance.random() < 0.5:
@@ -208,6 +221,8 @@ class Grammar(Expressions):
                 step["args"] = list(args.values())
         if self.chance.random() < 0.6:
             step["result"] = self.writable(["r", "r", "m", "l", "s"])
+            if name == "events.create_callback_endpoint" and self._shared is None:
+                step["result"] = "bell"
         return step
 
     def arguments(self, params: Any) -> dict[str, Any]:
@@ -245,7 +260,7 @@ class Grammar(Expressions):
         elif name == "sys.sleep_until":
             fits["time"] = self.one(["${stamp}", "${time.format(sys.now() + i)}"])
         elif name == "events.await_callback":
-            fits = {"callback": self.one(["${r}", "${m}"]), "timeout": self.number()}
+            fits = {"callback": self.one(["${bell}", "${bell}", "${m}"]), "timeout": self.number()}
         elif name == "events.create_callback_endpoint":
             fits = {"http_callback_method": self.one(["POST", "GET", "PUT"])}
         elif name.startswith("experimental"):
@@ -258,7 +273,7 @@ class Grammar(Expressions):
         """The parameters of a connector, often wrong."""
         policy = {"initial_delay": self.number(), "max_delay": self.number(), "multiplier": 1.5}
         options = [{"timeout": self.number()}, {"skip_polling": True}, {"polling_policy": policy},
-                   {"scopes": ["a"]}, "${m}", {"timeout": 60}, {"nonsense": 1}]  # fmt: skip
+                   {}, {"scopes": ["a"]}, "${m}", {"timeout": 60}, {"nonsense": 1}]  # fmt: skip
         return self.one(options)
 
     def cases(self, depth: int, *, loop: bool) -> list[Any]:

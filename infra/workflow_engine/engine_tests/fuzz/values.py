@@ -118,7 +118,10 @@ class Expressions:
             return f"{name}({', '.join(args)})"
         if roll < 0.88:
             return str(self.one([*CONSTANTS, "sub", "wants"]))
-        if roll < 0.8805:
+        if roll < 0.8803:
+            secret = "googleapis.secretmanager.v1.projects.secrets.versions.accessString"
+            return f"{secret}({self.expression('string', 1)}, {self.expression('string', 1)})"
+        if roll < 0.8808:
             return str(self.one(["len", "text", "unknown.name", "http.get(s)", "a b"]))
         return self.call(str(self.one(RETURNS[kind])), depth)
 

@@ -77,7 +77,7 @@ def _http(function: str) -> Action:
             method,
             url,
             headers=_headers(function, given["headers"]),
-            query=_query(function, given["query"]),
+            query=query_map(function, given["query"]),
             body=given["body"],
             auth=_auth(function, given["auth"]),
             timeout=_timeout(function, given["timeout"]),
@@ -98,7 +98,7 @@ def _headers(function: str, value: Any) -> dict[str, Any]:
     return dict(value)
 
 
-def _query(function: str, value: Any) -> dict[str, Any]:
+def query_map(function: str, value: Any) -> dict[str, Any]:
     """A query: strings, numbers, booleans or lists of those (the same page). Raises TypeError."""
     if value is None:
         return {}

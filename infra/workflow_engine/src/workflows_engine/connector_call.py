@@ -12,10 +12,16 @@ from typing import Any
 
 from workflows_engine import limits
 from workflows_engine.builtins import retryable
-from workflows_engine.calls import request
+from workflows_engine.calls import query_map, request
 from workflows_engine.connector_params import read_params
-from workflows_engine.errors import WorkflowError, error
+from workflows_engine.errors import WorkflowError, error, type_error
 from workflows_engine.scope import Scope
+
+_KINDS: dict[type, str] = {dict: "map", str: "string"}
+
+
+def _message(failure: Any) -> Any:
+    return failure.get("message", failure) if isinstance(failure, dict) else failure
 
 
 @dataclass(frozen=True)
@@ -23,7 +29,7 @@ class Operation:
     """How to see that an operation is done, how it failed, and how to ask again."""
 
     done: Callable[[Any], bool]
-    failure: Callable[[Any], dict[str, Any] | None]
+    failure: Callable[[Any], Any]
     poll: Callable[[Any], Awaitable[Any]]
 
 
@@ -37,6 +43,29 @@ class ConnectorCall:
         self.engine = self.execution.engine
         self.params = read_params(args.get("connector_params"))
         self.args = {key: value for key, value in args.items() if key != "connector_params"}
+
+    def answered(self, value: Any, name: str | None = None, kind: type = dict) -> Any:
+        """An answer, or its field ``name``, when it is of a kind that can be gone on with.
+
+        Raises WorkflowError tagged ResponseTypeError for another one.
+        """
+        found = value
+        if name is not None:
+            found = value.get(name) if isinstance(value, dict) else None
+        if isinstance(found, kind):
+            return found
+        what = "the answer" if name is None else f"{name!r} of the answer"
+        raise error(
+            "ResponseTypeError",
+            f"{self.name}: {what} is not a {_KINDS[kind]}: {str(value)[:200]}",
+        )
+
+    def text(self, name: str, default: str | None = None) -> str:
+        """An argument that must be a string. Raises WorkflowError (TypeError)."""
+        value = self.args.get(name, default)
+        if not isinstance(value, str):
+            raise type_error(f"{self.name} needs the argument {name!r}, a string")
+        return value
 
     async def api(
         self,
@@ -60,6 +89,7 @@ class ConnectorCall:
         auth: dict[str, Any] = {"type": "OAuth2"}
         if self.params.scopes is not None:
             auth["scopes"] = self.params.scopes
+        asked = query_map(self.name, query)
         delay = 1.0
         for retry in range(6):
             try:
@@ -67,7 +97,7 @@ class ConnectorCall:
                     self.scope,
                     method,
                     url,
-                    query=query,
+                    query=asked,
                     body=body,
                     auth=auth,
                     timeout=limits.HTTP_TIMEOUT_MAX_SECONDS,
@@ -92,7 +122,7 @@ class ConnectorCall:
         if failure is not None:
             raise error(
                 "OperationError",
-                f"{self.name}: {failure.get('message', failure)}",
+                f"{self.name}: {_message(failure)}",
                 operation=state,
                 error=failure,
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from workflows_engine.connector_call import ConnectorCall, Operation
-from workflows_engine.errors import type_error
+from workflows_engine.errors import ApiError, type_error
 from workflows_engine.resources import execution_resource
 from workflows_engine.values import from_json, to_json, type_name
 
@@ -33,24 +33,37 @@ async def run(call: ConnectorCall) -> Any:
 
     engine = call.engine
     if method == "create":
-        return await create(call, _text(call, "parent"), call.args.get("body") or {})
+        return await create(call, call.text("parent"), call.args.get("body") or {})
     if method == "get":
-        return execution_resource(engine.get(_text(call, "name")), call.args.get("view", "FULL"))
+        view = _given(call.args, "view", str, "FULL")
+        return execution_resource(engine.get(call.text("name")), view)
     if method == "cancel":
-        return execution_resource(engine.cancel(_text(call, "name")))
-    found = engine.list(
-        _text(call, "parent"), call.args.get("filter", ""), call.args.get("orderBy", "")
-    )
-    page = found[: call.args.get("pageSize") or 100]
-    view = call.args.get("view", "BASIC")
+        return execution_resource(engine.cancel(call.text("name")))
+    wanted = _given(call.args, "filter", str, "")
+    found = engine.list(call.text("parent"), wanted, _given(call.args, "orderBy", str, ""))
+    page = found[: max(0, _given(call.args, "pageSize", int, 0)) or 100]
+    view = _given(call.args, "view", str, "BASIC")
     return {"executions": [execution_resource(one, view) for one in page]}
 
 
-def _text(call: ConnectorCall, name: str) -> str:
-    value = call.args.get(name)
-    if not isinstance(value, str):
-        raise type_error(f"{call.name} needs the argument {name!r}")
+_KINDS = {str: "a string", int: "an integer", bool: "a boolean", dict: "a map"}
+
+
+def _given(values: dict[str, Any], name: str, kind: type, default: Any) -> Any:
+    """A field of a request. Raises ApiError 400 for one of another kind, as the API does."""
+    value = values.get(name)
+    if value is None:
+        return default
+    if type(value) is not kind:
+        raise ApiError(400, "INVALID_ARGUMENT", f"{name} must be {_KINDS[kind]}")
     return value
+
+
+def _labels(values: dict[str, Any]) -> dict[str, str]:
+    labels: dict[str, str] = _given(values, "labels", dict, {})
+    for name in labels:
+        _given(labels, name, str, "")
+    return labels
 
 
 async def create(call: ConnectorCall, parent: str, body: Any) -> dict[str, Any]:
@@ -59,15 +72,18 @@ async def create(call: ConnectorCall, parent: str, body: Any) -> dict[str, Any]:
         raise type_error(f"{call.name}: body must be a map, not {type_name(body)}")
     if "workflowexecutions" in call.engine.endpoints:
         answer = await call.api("POST", "workflowexecutions", f"/v1/{parent}/executions", {}, body)
-        return dict(answer)
+        found: dict[str, Any] = call.answered(answer)
+        return found
 
     # A child started by a connector is not queued over quota, unless it asks for it.
     child = call.engine.create(
         parent,
-        argument_json=body.get("argument"),
-        labels=body.get("labels"),
-        call_log_level=body.get("callLogLevel", ""),
-        overflow_buffering=not body.get("disableConcurrencyQuotaOverflowBuffering", True),
+        argument_json=_given(body, "argument", str, None),
+        labels=_labels(body),
+        call_log_level=_given(body, "callLogLevel", str, ""),
+        overflow_buffering=not _given(
+            body, "disableConcurrencyQuotaOverflowBuffering", bool, True
+        ),
     )
     return execution_resource(child)
 
@@ -77,7 +93,7 @@ async def _run(call: ConnectorCall) -> Any:
     engine = call.engine
     project = call.args.get("project_id") or engine.project
     location = call.args.get("location") or engine.location
-    parent = f"projects/{project}/locations/{location}/workflows/{_text(call, 'workflow_id')}"
+    parent = f"projects/{project}/locations/{location}/workflows/{call.text('workflow_id')}"
     body: dict[str, Any] = {
         "argument": to_json(call.args.get("argument")),
         "labels": call.args.get("labels") or {},
@@ -91,14 +107,18 @@ async def _run(call: ConnectorCall) -> Any:
 
     async def poll(state: Any) -> Any:
         if "workflowexecutions" in engine.endpoints:
-            return await call.api("GET", "workflowexecutions", f"/v1/{state['name']}")
+            name = call.answered(state, "name", str)
+            return await call.api("GET", "workflowexecutions", f"/v1/{name}")
         return execution_resource(engine.get(state["name"]))
 
     def failure(state: Any) -> dict[str, Any] | None:
         if state["state"] == "SUCCEEDED":
             return None
-        return {"message": f"execution {state['name']} ended as {state['state']}"}
+        return {"message": f"execution {state.get('name')} ended as {state['state']}"}
 
-    ended = Operation(lambda state: state["state"] not in ("ACTIVE", "QUEUED"), failure, poll)
+    def done(state: Any) -> bool:
+        return call.answered(state, "state", str) not in ("ACTIVE", "QUEUED")
+
+    ended = Operation(done, failure, poll)
     final = await call.wait(first, ended)
-    return from_json(final.get("result") or "null")
+    return from_json(call.answered({"result": "null", **final}, "result", str))

@@ -18,8 +18,8 @@ async def run(call: ConnectorCall) -> Any:
     """Run gke.request, gke.create_job, gke.await_job or gke.delete_job."""
     match call.name:
         case "gke.request":
-            method = _text(call, "method").upper()
-            path = _text(call, "path")
+            method = call.text("method").upper()
+            path = call.text("path")
             body, query = call.args.get("body"), call.args.get("query")
             return await _exchange(call, method, path, body, query)
         case "gke.create_job":
@@ -30,21 +30,14 @@ async def run(call: ConnectorCall) -> Any:
         case "gke.await_job":
             return await _await_job(call)
         case "gke.delete_job":
-            path = f"{_jobs(call)}/{_text(call, 'job_name')}"
+            path = f"{_jobs(call)}/{call.text('job_name')}"
             return (await _exchange(call, "DELETE", path, None, call.args.get("query")))["body"]
         case name:
             raise error("SystemError", f"there is no connector {name}")
 
 
-def _text(call: ConnectorCall, name: str, default: str | None = None) -> str:
-    value = call.args.get(name, default)
-    if not isinstance(value, str):
-        raise type_error(f"{call.name} needs the argument {name!r}")
-    return value
-
-
 def _jobs(call: ConnectorCall) -> str:
-    return f"/apis/batch/v1/namespaces/{_text(call, 'namespace', 'default')}/jobs"
+    return f"/apis/batch/v1/namespaces/{call.text('namespace', 'default')}/jobs"
 
 
 async def _exchange(
@@ -56,18 +49,23 @@ async def _exchange(
 
 
 async def _base(call: ConnectorCall) -> str:
-    project = _text(call, "project", call.engine.project)
-    location, cluster = _text(call, "location"), _text(call, "cluster_id")
+    project = call.text("project", call.engine.project)
+    location, cluster = call.text("location"), call.text("cluster_id")
     given = call.engine.endpoints.get("gke")
     if given is not None:
         for name, value in (("project", project), ("location", location), ("cluster", cluster)):
             given = given.replace("{" + name + "}", value)
         return given
     path = f"/v1/projects/{project}/locations/{location}/clusters/{cluster}"
-    found = await call.api("GET", "container", path)
-    config = found.get("controlPlaneEndpointsConfig") or {}
-    dns = (config.get("dnsEndpointConfig") or {}).get("endpoint")
-    return f"https://{dns or found.get('endpoint')}"
+    found = call.answered(await call.api("GET", "container", path))
+    config = _map(_map(found, "controlPlaneEndpointsConfig"), "dnsEndpointConfig")
+    return f"https://{config.get('endpoint') or call.answered(found, 'endpoint', str)}"
+
+
+def _map(value: dict[str, Any], name: str) -> dict[str, Any]:
+    """A map inside a map; an empty one when it is not there or is none."""
+    found = value.get(name)
+    return found if isinstance(found, dict) else {}
 
 
 async def _await_job(call: ConnectorCall) -> Any:
@@ -75,14 +73,16 @@ async def _await_job(call: ConnectorCall) -> Any:
     timeout = call.args.get("timeout", call.params.timeout)
     if type(timeout) not in (int, float):
         raise type_error("gke.await_job: timeout must be a number of seconds")
-    path = f"{_jobs(call)}/{_text(call, 'job_name')}"
+    path = f"{_jobs(call)}/{call.text('job_name')}"
     until = call.engine.now() + timeout
     delay = call.params.initial_delay
     while True:
-        job = (await _exchange(call, "GET", path))["body"]
+        job = call.answered((await _exchange(call, "GET", path))["body"])
+        listed = _map(job, "status").get("conditions")
         conditions = {
-            one.get("type"): one.get("status")
-            for one in (job.get("status") or {}).get("conditions") or []
+            str(one.get("type")): one.get("status")
+            for one in (listed if isinstance(listed, list) else [])
+            if isinstance(one, dict)
         }
         if conditions.get("Complete") == "True":
             return job

@@ -94,7 +94,7 @@ def _field(call: ConnectorCall, state: Any, name: str) -> Any:
 
 def _google(call: ConnectorCall, row: Row) -> Operation:
     async def poll(state: Any) -> Any:
-        name = _field(call, state, "name")
+        name = call.answered(state, "name", str)
         version = row.path.split("/")[1]
         return await call.api("GET", row.service, f"/{version}/{quote(name, safe='/')}")
 
@@ -118,7 +118,8 @@ def _container(call: ConnectorCall, row: Row) -> Operation:
 
     def failure(state: Any) -> dict[str, Any] | None:
         if state.get("error"):
-            return dict(state["error"])
+            found = state["error"]
+            return found if isinstance(found, dict) else {"message": found}
         return {"message": state["statusMessage"]} if state.get("statusMessage") else None
 
     return Operation(lambda state: _field(call, state, "status") == "DONE", failure, poll)
@@ -126,20 +127,26 @@ def _container(call: ConnectorCall, row: Row) -> Operation:
 
 def _compute(call: ConnectorCall, row: Row) -> Operation:
     async def poll(state: Any) -> Any:
-        path = re.sub(r"^https?://[^/]+", "", _field(call, state, "selfLink"))
+        path = re.sub(r"^https?://[^/]+", "", call.answered(state, "selfLink", str))
         return await call.api("GET", row.service, path)
 
     def failure(state: Any) -> dict[str, Any] | None:
-        errors = (state.get("error") or {}).get("errors")
-        return None if not errors else {"message": errors[0].get("message", ""), "errors": errors}
+        failed = state.get("error")
+        errors = failed.get("errors") if isinstance(failed, dict) else failed
+        if not errors:
+            return None
+        first = errors[0] if isinstance(errors, list) else errors
+        message = first.get("message", "") if isinstance(first, dict) else first
+        return {"message": message, "errors": errors}
 
     return Operation(lambda state: _field(call, state, "status") == "DONE", failure, poll)
 
 
 def _bigquery(call: ConnectorCall, _row: Row) -> Operation:
     async def poll(state: Any) -> Any:
-        ref = _field(call, state, "jobReference")
-        path = f"/bigquery/v2/projects/{ref['projectId']}/jobs/{ref['jobId']}"
+        ref = call.answered(state, "jobReference")
+        project, job = (call.answered(ref, name, str) for name in ("projectId", "jobId"))
+        path = f"/bigquery/v2/projects/{project}/jobs/{job}"
         location = ref.get("location")
         query = {"location": location} if location else None
         return await call.api("GET", "bigquery", path, query)
