@@ -15,8 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from rich.console import Console
-from rich.table import Table
 from workflows_engine import Engine, Workflow, virtual
 
 ROOT = Path(__file__).parents[1]
@@ -203,6 +201,10 @@ def _functions(now: Any) -> Any:
 
 
 def _print(figures: dict[str, float | str]) -> None:
+    # Not at the top: the process whose memory is measured holds the engine, not a table library.
+    from rich.console import Console
+    from rich.table import Table
+
     table = Table("figure", "value")
     for name, value in figures.items():
         table.add_row(name, f"{value:,}" if isinstance(value, int | float) else value)

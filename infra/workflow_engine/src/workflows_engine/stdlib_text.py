@@ -7,8 +7,6 @@ import urllib.parse
 from functools import lru_cache
 from typing import Any
 
-import re2
-
 from workflows_engine import limits
 from workflows_engine.errors import FatalError, resource_limit, value_error
 from workflows_engine.registry import need, register
@@ -16,6 +14,8 @@ from workflows_engine.registry import need, register
 
 @lru_cache(maxsize=1024)
 def _regex(pattern: str, longest: bool) -> Any:
+    import re2  # 2.4 MB that most workflows do without
+
     options = re2.Options()
     options.log_errors = False
     options.longest_match = longest
