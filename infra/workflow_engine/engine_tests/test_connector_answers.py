@@ -69,6 +69,8 @@ def test_a_job_without_conditions_is_waited_for(job: Any) -> None:
         ("create", {"parent": "w", "body": {"callLogLevel": 1}}),
         ("list", {"parent": "w", "pageSize": "2"}),
         ("list", {"parent": "w", "filter": 1}),
+        ("list", {"parent": "w", "filter": "colour=1"}),
+        ("list", {"parent": "w", "orderBy": "colour"}),
         ("run", {"workflow_id": "w", "labels": [1]}),
     ],
 )

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
 
+import yaml
 from workflows_engine import Engine, FaultySource, Workflow, limits, virtual
 from workflows_engine.errors import HttpConnectionBroken, HttpConnectionFailed
 
@@ -55,6 +56,7 @@ BODIES: list[Any] = [
     {"endpoint": "10.0.0.1"}, {"controlPlaneEndpointsConfig": [1]}, {"metadata": [1]},
     {"controlPlaneEndpointsConfig": {"dnsEndpointConfig": {"endpoint": "c.example"}}},
 ]  # fmt: skip
+DUMPER: Any = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
 CHILD = Workflow("main: {params: [a], steps: [{s: {return: '${a}'}}]}")
 
 
@@ -102,6 +104,8 @@ def run_one(seed: int, tally: Tally) -> None:
     """Make, check and run the workflow of a seed; writes down what must not be."""
     chance = random.Random(f"run {seed}")
     source = text(Grammar(seed).source())
+    if chance.random() < 0.05:  # as YAML of another style: plain text, blocks, wrapped lines
+        source = yaml.dump(json.loads(source), Dumper=DUMPER, allow_unicode=True, width=60)
     if chance.random() < 0.1:
         source = mutated(source, chance)
     begin = time.process_time()

@@ -40,7 +40,11 @@ async def run(call: ConnectorCall) -> Any:
     if method == "cancel":
         return execution_resource(engine.cancel(call.text("name")))
     wanted = _given(call.args, "filter", str, "")
-    found = engine.list(call.text("parent"), wanted, _given(call.args, "orderBy", str, ""))
+    order = _given(call.args, "orderBy", str, "")
+    try:
+        found = engine.list(call.text("parent"), wanted, order)
+    except ValueError as exc:  # of the filter or the order
+        raise ApiError(400, "INVALID_ARGUMENT", str(exc)) from None
     page = found[: max(0, _given(call.args, "pageSize", int, 0)) or 100]
     view = _given(call.args, "view", str, "BASIC")
     return {"executions": [execution_resource(one, view) for one in page]}
