@@ -22,6 +22,7 @@ from lustrum.core import names
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
 from lustrum.doctor.expected_setup import lustre_agent
+from lustrum.head.checkpoint_rule import LAYOUTS
 
 from testing.agenda import Agenda
 from testing.dashboard import Dashboard, Job, Script
@@ -363,6 +364,13 @@ class FakeGke(Gke):
         self._cloud.cluster(cluster.name).labels[names.LABEL_EXPIRES] = str(int(expires))
 
 
+def _step(folder: str) -> int:
+    """The step of a path that ends with a step's folder, of whatever layout; -1 of another."""
+    name = folder.rsplit("/", 1)[-1]
+    steps = (layout.step_of(name) for layout in LAYOUTS.values())
+    return next((step for step in steps if step is not None), -1)
+
+
 class FakeLustre(Lustre):
     """Managed Lustre over a `Cloud`."""
 
@@ -391,7 +399,7 @@ class FakeLustre(Lustre):
         self._cloud.call("lustre", "export")
         instance = self._find(zone, name)
         how = self._cloud.exports.pop(0) if self._cloud.exports else "ok"
-        _, _, step = folder.rpartition("step_")
+        step = _step(folder)
         whole = folder.endswith("/checkpoints")
 
         def finish() -> None:
@@ -399,8 +407,8 @@ class FakeLustre(Lustre):
             sources = (
                 {f"step_{number}/": found for number, found in kept.items()}
                 if whole
-                else {"": kept[int(step)]}
-                if step.isdigit() and int(step) in kept
+                else {"": kept[step]}
+                if step in kept
                 else {}
             )
             if how not in ("ok", "partial"):
@@ -429,6 +437,8 @@ class FakeLustre(Lustre):
                 if key.startswith(uri):
                     path = key.removeprefix(uri)
                     found.files[path] = content if isinstance(content, int) else content.decode()
+            if MANIFEST in found.files:
+                found.tracked = _step(target)
             instance.files.imported[target] = found
 
         return self._begin(instance, finish).name

@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, unquote, urlsplit
 from lustrum.adapters.ray_jobs import Answer
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure
+from lustrum.head.checkpoint_rule import LAYOUTS, Layout
 
 from testing.agenda import Agenda
 from testing.files import LustreFiles, checkpoint
@@ -35,6 +36,7 @@ class Script:
     hang_at: int | None = None  # no step after this one, the status stays RUNNING
     idle_from: int | None = None  # the GPUs do nothing after this step; no other follows
     leave_at: int | None = None  # NeMo-RL's own time limit: exits 0 early
+    data_end_at: int | None = None  # the data are at their end: exits 0 early
     step_seconds: float = 60.0
     silent: bool = False  # not one event is published
     mute: bool = False  # and nothing is in the log either
@@ -57,7 +59,7 @@ class Job:
     exit_code: int | None = None
     message: str = ""
     log: list[str] = field(default_factory=list)
-    cause: str = ""  # what really ended it: program, node, head, goal; empty: nothing did
+    cause: str = ""  # what really ended it: program, node, head, goal, limit; empty: nothing did
     ended: float | None = None
     told: bool = False  # its end was published
 
@@ -204,7 +206,8 @@ class Dashboard:
             wanted = job.spec.get("resume_from")
             if wanted:
                 name = wanted.rsplit("/", 1)[-1]
-                step = int(name.removeprefix("step_"))
+                step = _layout(job).step_of(name)
+                assert step is not None, name
                 if name in self.files.imported:
                     self.files.checkpoints[step] = self.files.imported.pop(name)
                 elif not self.files.checkpoints:
@@ -219,7 +222,8 @@ class Dashboard:
 
     def _begin_train(self, job: Job) -> None:
         arguments = dict(word.split("=", 1) for word in job.spec["command"] if "=" in word)
-        period = int(arguments["checkpointing.save_period"])
+        given = job.spec.get("environment", {}).get("LUSTRUM_SAVE_PERIOD")
+        period = int(given or arguments["checkpointing.save_period"])
         goal = int(job.spec["max_steps"])
         script = self.script(job.spec["attempt"])
 
@@ -239,8 +243,11 @@ class Dashboard:
                     "steps": [{"step": number, "reward": number / 100, "seconds": 60.0}],
                 },
             )
-            if number % period == 0 or number == goal:
-                self.files.checkpoints[number] = folder = checkpoint(number)
+            last = number in (goal, script.leave_at, script.data_end_at)
+            if number % period == 0 or last:
+                self.files.checkpoints[number] = folder = checkpoint(
+                    number, layout=job.spec.get("checkpoint_layout", "nemo-rl")
+                )
                 listed = folder.listed
                 self.say(
                     job,
@@ -257,9 +264,11 @@ class Dashboard:
                     },
                 )
             self.files.reached = max(self.files.reached, number)
-            if number >= goal or script.leave_at == number:
-                job.cause = job.cause or "goal"
-                self._complete(job, 0, "")
+            if number >= goal or number in (script.leave_at, script.data_end_at):
+                ended = "data" if number == script.data_end_at else "time_limit"
+                ended = "goal" if number >= goal else ended
+                job.cause = job.cause or ("limit" if ended == "time_limit" else "goal")
+                self._complete(job, 0, "", ended=ended)
             elif script.idle_from == number:
                 self._idle(job, number)
             elif script.hang_at != number:
@@ -268,7 +277,7 @@ class Dashboard:
         began = self.files.newest
         self.say(job, {"type": "attempt.started", "step": began, "max_steps": goal})
         if began >= goal:
-            self.agenda.after(2, lambda: self._complete(job, 0, ""))
+            self.agenda.after(2, lambda: self._complete(job, 0, "", ended="goal"))
         else:
             self.agenda.after(script.step_seconds, lambda: step(began + 1))
 
@@ -288,7 +297,12 @@ class Dashboard:
         self.agenda.after(seconds, tell)
 
     def _complete(
-        self, job: Job, code: int | None, message: str, failure: str | None = None
+        self,
+        job: Job,
+        code: int | None,
+        message: str,
+        failure: str | None = None,
+        ended: str | None = None,
     ) -> None:
         if job.status in OVER:
             return
@@ -302,6 +316,7 @@ class Dashboard:
                     "step": self.files.newest,
                     "exit_code": code,
                     "message": message,
+                    "ended": ended,
                     **({"class": failure} if failure else {}),
                 },
             )
@@ -363,6 +378,10 @@ class Dashboard:
 def lost(message: str = "ReadTimeout") -> ServiceError:
     """Return what a sender raises when there was no answer."""
     return ServiceError(Failure.INFRA_TRANSIENT, f"Ray: {message}", retryable=True)
+
+
+def _layout(job: Job) -> Layout:
+    return LAYOUTS[job.spec.get("checkpoint_layout", "nemo-rl")]
 
 
 def _json(found: Any) -> Answer:

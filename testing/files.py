@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass, field
 
+PROOFS = {"training_info.json": "total_steps", "trainer_state.json": "global_step"}
 MANIFEST = "lustrum-manifest.json"
 
 
@@ -13,6 +14,7 @@ class Folder:
     """One ``step_N``: relative path -> content (text) or size in bytes."""
 
     files: dict[str, str | int] = field(default_factory=dict)
+    tracked: int | None = None  # the file beside it names this step (verl)
 
     def size(self, path: str) -> int:
         content = self.files[path]
@@ -25,8 +27,11 @@ class Folder:
 
     @property
     def total_steps(self) -> int | None:
-        text = self.files.get("training_info.json")
-        return json.loads(text)["total_steps"] if isinstance(text, str) else None
+        for proof, key in PROOFS.items():
+            text = self.files.get(proof)
+            if isinstance(text, str):
+                return int(json.loads(text)[key])
+        return self.tracked
 
     @property
     def listed(self) -> dict[str, object]:
@@ -40,16 +45,25 @@ class Folder:
         }
 
 
-def checkpoint(step: int, weights: int = 5_000_000) -> Folder:
-    """Return a complete step folder with its manifest."""
-    folder = Folder(
-        {
-            "training_info.json": json.dumps({"total_steps": step}),
-            "config.yaml": "policy: {}\n",
-            "policy/weights/shard_0.bin": weights,
-            "policy/weights/shard_1.bin": weights,
+def checkpoint(step: int, weights: int = 5_000_000, layout: str = "nemo-rl") -> Folder:
+    """Return a complete step folder with its manifest, as the trainer of a layout leaves it."""
+    if layout == "verl":
+        shards: dict[str, str | int] = {
+            f"actor/model_world_size_2_rank_{rank}.pt": weights for rank in (0, 1)
         }
-    )
+        folder = Folder({**shards, "data.pt": 10}, tracked=step)
+    elif layout == "huggingface":
+        state = json.dumps({"global_step": step, "max_steps": 20})
+        folder = Folder({"model.safetensors": weights, "trainer_state.json": state})
+    else:
+        folder = Folder(
+            {
+                "training_info.json": json.dumps({"total_steps": step}),
+                "config.yaml": "policy: {}\n",
+                "policy/weights/shard_0.bin": weights,
+                "policy/weights/shard_1.bin": weights,
+            }
+        )
     sizes = folder.sizes
     folder.files[MANIFEST] = json.dumps(
         {"step": step, "files": len(sizes), "bytes": sum(sizes.values()), "sizes": sizes}

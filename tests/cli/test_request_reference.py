@@ -19,6 +19,7 @@ from lustrum.core.request import (
     LustreRequest,
     StartRequest,
 )
+from lustrum.core.trainer import TrainerRequest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
@@ -26,6 +27,7 @@ DOCUMENT = (Path(__file__).parents[2] / "docs" / "requests.md").read_text()
 SECTIONS: dict[str, type[BaseModel]] = {
     "start": StartRequest,
     "lustre": LustreRequest,
+    "trainer": TrainerRequest,
     "checkpoints": CheckpointRequest,
     "limits": LimitsRequest,
     "cancel": CancelRequest,

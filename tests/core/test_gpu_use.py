@@ -143,7 +143,7 @@ class TestShown:
 class TestSpec:
     @staticmethod
     def spec(**limits: Any) -> dict[str, Any]:
-        return train_spec(run(plan=plan(limits=limits)), FakeServices().settings, 1)
+        return train_spec(run(plan=plan(limits=limits)), FakeServices().settings, 1, NOW)
 
     def test_gpus_are_read_and_idle_ones_told(self) -> None:
         spec = self.spec()
@@ -155,5 +155,5 @@ class TestSpec:
         assert (spec["gpus_idle_seconds"], spec["end_idle_gpus"]) == (900, True)
 
     def test_the_local_profile_has_no_gpus_to_read(self) -> None:
-        local = train_spec(run(plan=plan(profile="tiny-grpo")), FakeServices().settings, 1)
+        local = train_spec(run(plan=plan(profile="tiny-grpo")), FakeServices().settings, 1, NOW)
         assert "gpu_seconds" not in local

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lustrum.core.failures import NODE_LOSS, Failure
 from lustrum.core.record import Cancel, Job, Mishap, Progress, Run, State
-from lustrum.core.verdict import SAVE_GRACE, Action, Seen, crashes_after, judge
+from lustrum.core.verdict import SAVE_GRACE, UNTOLD, Action, Seen, crashes_after, judge
 
 from testing.samples import NOW, RUN_ID, run, saved
 
@@ -48,7 +48,15 @@ class TestJudge:
         ("seen", "action", "failure"),
         (
             (Seen("RUNNING", nodes=8), Action.WAIT, None),
-            (Seen("SUCCEEDED", exit_code=0), Action.STOP, Failure.DEADLINE),  # C12: early, exit 0
+            (Seen("SUCCEEDED", exit_code=0), Action.RESUME, Failure.USER_ERROR),  # C12: early
+            (
+                Seen("SUCCEEDED", exit_code=0, ended="time_limit"),
+                Action.RESUME,
+                Failure.TIME_LIMIT,
+            ),
+            (Seen("SUCCEEDED", exit_code=0, ended="data"), Action.STOP, None),
+            (Seen("SUCCEEDED", exit_code=0, ended="goal"), Action.RESUME, Failure.JOB_LOST),
+            (Seen("SUCCEEDED", exit_code=0, ended=UNTOLD), Action.RESUME, Failure.JOB_LOST),
             (Seen("FAILED", exit_code=1), Action.RESUME, Failure.USER_ERROR),
             (
                 Seen("FAILED", exit_code=1, lost=Failure.PREEMPTED),

@@ -9,6 +9,7 @@ from lustrum.core import supervisor_jobs
 from lustrum.core.errors import ServiceError
 from lustrum.core.plan import make_plan
 from lustrum.core.request import StartRequest
+from lustrum.head.checkpoint_rule import LAYOUTS, NEMO_RL
 from lustrum.head.names import EVENT_PREFIX
 from lustrum.head.spec import Spec
 
@@ -54,9 +55,31 @@ class TestResume:
             "gs://b/runs/rl-1/step_9/training_info.json",
             "gs://b/runs/rl-1/step_12/policy/weights/x",
         ]
-        found = supervisor_jobs.newest_step_folder(uris, "gs://b/runs/rl-1/")
+        found = supervisor_jobs.newest_step_folder(NEMO_RL, uris, "gs://b/runs/rl-1/")
         assert found == "gs://b/runs/rl-1/step_10/"
+
+    @pytest.mark.parametrize(
+        ("layout", "uris", "expected"),
+        [
+            (
+                "huggingface",
+                ["checkpoint-9/trainer_state.json", "checkpoint-10/model"],
+                "checkpoint-9",
+            ),
+            (
+                "verl",
+                ["global_step_5/lustrum-manifest.json", "global_step_9/data.pt"],
+                "global_step_5",
+            ),
+            ("megatron", ["iter_0000010/lustrum-manifest.json"], "iter_0000010"),
+        ],
+    )
+    def test_newest_step_of_each_layout(self, layout: str, uris: list[str], expected: str) -> None:
+        found = supervisor_jobs.newest_step_folder(
+            LAYOUTS[layout], [f"gs://b/{uri}" for uri in uris], "gs://b"
+        )
+        assert found == f"gs://b/{expected}/"
 
     def test_folder_without_a_step_is_refused(self) -> None:
         with pytest.raises(ServiceError, match="resume_from"):
-            supervisor_jobs.newest_step_folder(["gs://b/x/step_2/weights"], "gs://b/x")
+            supervisor_jobs.newest_step_folder(NEMO_RL, ["gs://b/x/step_2/weights"], "gs://b/x")

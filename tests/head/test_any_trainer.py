@@ -164,3 +164,111 @@ class TestPruned:
 
 def steps_in(folder: Path, pattern: str) -> set[str]:
     return {path.name for path in folder.iterdir() if path.is_dir()}
+
+
+def progress(head: Head) -> list[dict[str, Any]]:
+    return [step for event in head.events("job.progress") for step in event["steps"]]
+
+
+class TestProgress:
+    def test_progress_of_verl_by_its_console_line(self, head: Head) -> None:
+        script = WRITERS + (
+            "say('(TaskRunner pid=7) step:0 - val-core/gsm8k/reward/mean@1:0.2')\n"
+            "for n in range(1, 4):\n"
+            "    say(f'(TaskRunner pid=7) step:{n} - response/max:9.5 - actor/pg_loss:-0.02'\n"
+            "        f' - critic/score/mean:np.float64(0.1{n}) - timing_s/step:{n}.5'\n"
+            "        f' - training/global_step:{n}')\n"
+            "verl(3)\n"
+        )
+        assert head.train(script, **VERL | {"max_steps": 3}) == 0
+        assert [(one["step"], one["reward"]) for one in progress(head)] == [
+            (1, 0.11),
+            (2, 0.12),
+            (3, 0.13),
+        ]
+        last = head.last("job.progress")
+        assert (last["loss"], last["step_seconds"], last["phase"]) == (-0.02, 3.5, "step")
+
+    @pytest.mark.parametrize("quote", ["", "'"], ids=["transformers 4", "transformers 5"])
+    def test_progress_of_huggingface_by_its_bar_and_dict(self, head: Head, quote: str) -> None:
+        script = WRITERS + (
+            "bar = lambda n, total: print(f'\\r {n}%|#2   | {n}/{total} [00:05<00:39]', end='')\n"
+            "bar(0, 20); bar(5, 8)\n"  # the second is an evaluation's
+            "print('\\rLoading weights: 100%|##| 20/20 [00:05<00:39]', end='')\n"
+            "for n in range(1, 4):\n"
+            "    bar(n, 20)\n"
+            f"    say('\\n' + \"{{'loss': {quote}2.\" + str(n) + \"{quote}, 'reward': {quote}0.\""
+            f" + str(n) + \"{quote}, 'epoch': {quote}0.1{quote}}}\")\n"
+            "    bar(n, 20)\n"
+        )
+        head.train(script, **HUGGING_FACE)
+        assert [(one["step"], one["reward"]) for one in progress(head)] == [
+            (1, 0.1),
+            (2, 0.2),
+            (3, 0.3),
+        ]
+        assert head.last("job.progress")["loss"] == 2.3
+
+    def test_progress_of_an_own_script_by_its_texts(self, head: Head) -> None:
+        texts = {"step": "iter {} of", "reward": "rew=({})", "loss": "loss {}"}
+        script = WRITERS + (
+            "say('iter 1 of 20 | loss 0.5')\n"
+            "say('iter 2 of 20 | loss 1.2.3 rew=(0.25)')\n"
+            "say('iter ' + '9' * 5000 + ' of 20')\n"
+            "say('iter -3 of 20')\n"
+        )
+        head.train(script, progress=texts, **OWN)
+        assert [(one["step"], one["reward"]) for one in progress(head)] == [(1, None), (2, 0.25)]
+
+
+class TestCommand:
+    def test_command_is_given_the_step_to_go_on_from(self, head: Head) -> None:
+        command = head.command(f"{WRITERS}\nsay(str(sys.argv[1:])); huggingface(10)\n")
+        head.run("train", command=[*command, "--from={resume_from}", "--all"], **HUGGING_FACE)
+        assert "\n['--all']\n" in head.text()
+        again = [*command, "--from={resume_from}", "--all"]
+        head.run("train", command=again, attempt=2, **HUGGING_FACE)
+        assert f"\n['--from={head.checkpoints}/checkpoint-10', '--all']\n" in head.text()
+
+    def test_command_has_the_environment_of_the_spec(self, head: Head) -> None:
+        script = "say(os.environ['LUSTRUM_X'] + '|' + os.environ['LUSTRUM_RESUME_FROM'] + '|')"
+        head.train(script, environment={"LUSTRUM_X": "a b"}, **OWN)
+        assert "\na b||\n" in head.text()
+
+
+class TestEnded:
+    def test_ended_at_the_goal(self, head: Head) -> None:
+        head.train(f"{WRITERS}\nown(20)\n", **OWN)
+        assert head.last("job.completed")["ended"] == "goal"
+
+    def test_ended_at_its_own_time_limit(self, head: Head) -> None:
+        line = "say('Timeout has been reached, stopping training early')"
+        head.train(f"train(1, 4)\n{line}\n", max_steps=20)
+        assert head.last("job.completed")["ended"] == "time_limit"
+
+    def test_ended_at_the_time_limit_it_was_given(self, head: Head) -> None:
+        head.train(f"{WRITERS}\nown(10)\n", must_save_by=1.0, **OWN)
+        assert head.last("job.completed")["ended"] == "time_limit"
+
+    def test_ended_with_the_data(self, head: Head) -> None:
+        head.train("train(1, 4)\n", max_steps=20)
+        assert head.last("job.completed")["ended"] == "data"
+
+    @pytest.mark.parametrize("script", ["train(1, 5)\n", "say('usage: ...')\n"])
+    def test_ended_with_steps_unsaved_or_none_is_no_end_of_the_data(
+        self, head: Head, script: str
+    ) -> None:
+        assert head.train(script, max_steps=20) == 0
+        assert head.last("job.completed")["ended"] is None
+
+    def test_ended_by_us_when_it_stays_after_its_last_step(self, head: Head) -> None:
+        script = f"{WRITERS}\nown(20)\nwhile True: say('uploading'); time.sleep(0.05)\n"
+        assert head.train(script, linger_seconds=0.5, **OWN) == 0
+        done = head.last("job.completed")
+        assert (done["ended"], done["class"], done["step"]) == ("goal", None, 20)
+        assert "after its last step" in done["message"]
+
+    def test_ended_late_but_by_itself_is_left_alone(self, head: Head) -> None:
+        script = f"{WRITERS}\nown(20)\ntime.sleep(1)\nsay('pushed')\n"
+        assert head.train(script, linger_seconds=20, **OWN) == 0
+        assert "\npushed\n" in head.text()

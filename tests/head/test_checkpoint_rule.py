@@ -110,6 +110,10 @@ class TestLayouts:
             ("huggingface", "checkpoint-best", None),
             ("huggingface", "checkpoint-" + "9" * 5000, None),
             ("nemo-rl", "step_\u0661", None),
+            ("nemo-rl", "step_04", None),
+            ("megatron", "iter_0000120", 120),
+            ("megatron", "iter_120", None),
+            ("megatron", "iter_12000000", 12000000),
         ],
     )
     def test_step_of_each(self, layout: str, name: str, expected: int | None) -> None:
@@ -174,6 +178,9 @@ class TestLayouts:
             ("ckpt-{step}-{step}", "done"),
             ("../{step}", "done"),
             ("a/{step}", "done"),
+            ("a{step:7}", "done"),
+            ("{step}{step}", "done"),
+            ("a{step}\n", "done"),
             ("v1{step}", "done"),
             ("tmp_{step}", "done"),
             ("pruned_x{step}", "done"),
@@ -187,6 +194,6 @@ class TestLayouts:
         with pytest.raises(ValueError, match="must"):
             own_layout(pattern, complete_when)
 
-    @pytest.mark.parametrize("pattern", ["{step}", "ckpt-{step}", "iter{step}_done", "e.{step}"])
+    @pytest.mark.parametrize("pattern", ["{step}", "ckpt-{step}", "it{step}_x", "e.{step}"])
     def test_own_reads_the_names_it_makes(self, pattern: str) -> None:
         assert own_layout(pattern, "done.txt").step_of(pattern.replace("{step}", "12")) == 12

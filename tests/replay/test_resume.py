@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pytest
 from lustrum.core.record import Run
+from lustrum.core.training_command import read_duration
 
 from testing.dashboard import Script
 from testing.fake_cluster import FakeKubernetes
@@ -155,7 +157,7 @@ class TestPreemption:
         began: list[int] = []
 
         async def story(life: Life) -> Run:
-            life.cloud.scripts = {1: Script(leave_at=8)}
+            life.cloud.scripts = {1: Script(data_end_at=8)}
             first = await life.until_closed(await life.start({}, "m1"))
             life.cloud.scripts = {}
             request = {"checkpoints": {"resume_from": first.run_id}}
@@ -185,16 +187,62 @@ class TestPreemption:
 
         Life().run(story)
 
-    def test_c12_a_job_that_ends_early_with_exit_0_is_partial(self) -> None:
+    def test_c12_a_job_that_ends_at_its_time_limit_is_resumed_while_hours_remain(self) -> None:
         life = Life()
-        life.cloud.scripts = {1: Script(leave_at=12)}
+        life.cloud.scripts = {number: Script(leave_at=2 * number) for number in range(1, 8)}
+        run = life.run(to_the_end({"limits": {"attempts": 2}}))
+        check_nothing_is_left(life, run)
+        check_the_newest_is_safe(life, run, 20)
+        assert (run.outcome, run.attempt, run.crashes) == ("SUCCEEDED", 8, 0)
+        assert {mishap.failure for mishap in run.mishaps} == {"TIME_LIMIT"}
+
+    def test_c12_a_job_that_ends_at_its_time_limit_near_the_deadline_is_not(self) -> None:
+        life = Life()
+        life.cloud.scripts = {1: Script(leave_at=18, step_seconds=300)}
+        run = life.run(to_the_end({"limits": {"hours": 2}}))
+        check_nothing_is_left(life, run)
+        check_the_newest_is_safe(life, run, 18)
+        assert (run.outcome, run.failure, run.attempt) == ("PARTIAL", "DEADLINE", 1)
+        assert "step 18 of 20" in run.reason
+        closed = life.services.outbox.kinds("run.closed")[0]
+        assert (closed["step"], closed["max_steps"]) == (18, 20)
+
+    def test_c12_a_job_whose_data_end_has_succeeded(self) -> None:
+        life = Life()
+        life.cloud.scripts = {1: Script(data_end_at=13)}
         run = life.run(to_the_end())
         check_nothing_is_left(life, run)
-        check_the_newest_is_safe(life, run, 12)
-        assert (run.outcome, run.failure) == ("PARTIAL", "DEADLINE")
-        assert "step 12 of 20" in run.reason
-        closed = life.services.outbox.kinds("run.closed")[0]
-        assert (closed["step"], closed["max_steps"]) == (12, 20)
+        check_the_newest_is_safe(life, run, 13)
+        assert (run.outcome, run.attempt) == ("SUCCEEDED", 1)
+        assert "step 13 of 20, where the data ended" in run.reason
+
+    def test_c12_the_last_save_is_due_before_the_deadline_in_each_attempt(self) -> None:
+        life = Life()
+        life.cloud.scripts = {1: Script(fail_at=5)}
+        run = life.run(to_the_end({"limits": {"hours": 3}}))
+        assert run.attempt == 2
+        began = [one.at for one in run.history if one.state == "TRAINING"]
+        limits = [
+            read_duration(match.group(1))
+            for one in life.cloud.submissions
+            if (match := re.search(r"checkpoint_must_save_by=\D{0,9}([0-9:]+)", one["entrypoint"]))
+        ]
+        # What the start takes comes on top: it is left room for, and the save too.
+        for at, limit in zip(began, limits, strict=True):
+            assert limit is not None
+            assert run.deadline_at - 3600 < at + limit < run.deadline_at - 60
+
+    def test_c12_an_extension_counts_from_the_next_attempt_on(self) -> None:
+        async def story(life: Life) -> Run:
+            life.cloud.scripts = {1: Script(leave_at=6, step_seconds=600)}
+            run_id = await life.start({"limits": {"hours": 2}})
+            await life.until_state(run_id, "TRAINING")
+            await life.publish({"action": "extend", "run_id": run_id, "hours": 4}, message_id="x")
+            return await life.until_closed(run_id)
+
+        life = Life()
+        run = life.run(story)
+        assert (run.outcome, run.attempt) == ("SUCCEEDED", 2)
 
     def test_c13_a_metric_without_its_prefix_is_refused_at_the_door(self) -> None:
         async def story(life: Life) -> None:

@@ -208,9 +208,10 @@ class TestRule6TheDiskDecides:
         life.cloud.scripts = {1: Script(leave_at=6)}
         run = life.run(story)
         check_nothing_is_left(life, run)
-        check_the_newest_is_safe(life, run, 6)
-        assert run.outcome == "PARTIAL"
-        assert run.checkpoint is not None and run.checkpoint.step == 6
+        check_the_newest_is_safe(life, run, 20)
+        assert run.mishaps[0].failure == "TIME_LIMIT"
+        assert "step 6 of 20" in run.mishaps[0].sentence
+        assert (run.outcome, run.attempt) == ("SUCCEEDED", 2)  # trained on, not believed
 
     @pytest.mark.parametrize(("action", "used", "acts"), (
         ("stop", 0.5, False), ("stop", 0.89, False), ("stop", 0.97, True),

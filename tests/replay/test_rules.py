@@ -14,6 +14,7 @@ from lustrum.core.supervisor_jobs import newest_step_folder
 from lustrum.handlers import reactions
 from lustrum.handlers import start as requests
 from lustrum.handlers.transitions import advance_run
+from lustrum.head.checkpoint_rule import NEMO_RL
 from lustrum.show import report
 
 from testing.life import Life
@@ -182,9 +183,9 @@ class TestRule8NothingSecretIsRepeated:
         uris = [f"gs://b/{place}/training_info.json" for place in places]
         if found is None:
             with pytest.raises(ServiceError, match="resume_from"):
-                newest_step_folder(uris, wanted)
+                newest_step_folder(NEMO_RL, uris, wanted)
         else:
-            assert newest_step_folder(uris, wanted) == found
+            assert newest_step_folder(NEMO_RL, uris, wanted) == found
 
 
 class TestSmallThings:

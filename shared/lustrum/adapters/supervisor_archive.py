@@ -26,6 +26,7 @@ MODULES = (
     "model",
     "names",
     "network",
+    "other_logs",
     "output",
     "process",
     "signature",

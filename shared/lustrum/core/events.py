@@ -96,6 +96,7 @@ class JobEvent(BaseModel):
     exit_code: int | None = Field(None, ge=-(2**31), le=2**31)
     failure: str | None = Field(None, alias="class", max_length=100)
     message: Annotated[str, BeforeValidator(_shortened)] = ""
+    ended: str | None = Field(None, max_length=100)  # goal, time_limit, data
     event_id: str = Field(min_length=1, max_length=200)
     at: Annotated[float | str | None, BeforeValidator(_believable)] = None
     steps: list[StepPoint] = Field(default_factory=list, max_length=1000)

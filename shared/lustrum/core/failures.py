@@ -29,6 +29,7 @@ class Failure(StrEnum):
     ACCESS = "ACCESS"
     BUILD_ERROR = "BUILD_ERROR"
     INFRA_TRANSIENT = "INFRA_TRANSIENT"
+    TIME_LIMIT = "TIME_LIMIT"
     DEADLINE = "DEADLINE"
     BUDGET = "BUDGET"
     CANCELLED = "CANCELLED"
@@ -89,6 +90,9 @@ TABLE: Mapping[Failure, Policy] = {
     Failure.ACCESS: Policy(Reaction.STOP, 0, "run `lustrum doctor`: an account lacks a role"),
     Failure.BUILD_ERROR: Policy(Reaction.RETRY, 1, "read the build's log"),
     Failure.INFRA_TRANSIENT: Policy(Reaction.RETRY, 3, "nothing, unless it happens again"),
+    Failure.TIME_LIMIT: Policy(
+        Reaction.RESUME, None, "nothing: the training saved at its own time limit and goes on"
+    ),
     Failure.DEADLINE: Policy(Reaction.STOP, 0, "raise limits.hours, or `lustrum extend`"),
     Failure.BUDGET: Policy(Reaction.STOP, 0, "raise limits.cost_usd"),
     Failure.CANCELLED: Policy(Reaction.STOP, 0, "nothing: it was asked for"),

@@ -16,12 +16,14 @@ from lustrum.core.profiles import Profile, Resources, Timing
 from lustrum.core.profiles import profiles as profiles
 from lustrum.core.recipes import Recipe
 from lustrum.core.request import BadRequest, StartRequest
+from lustrum.core.trainer import TrainerRequest, layout_of
 from lustrum.core.training_command import (
     DATASET,
     TrainingCommand,
     is_megatron,
     training_numbers,
 )
+from lustrum.head.checkpoint_rule import Layout
 
 # The tiers of Managed Lustre: MB/s per TiB -> (smallest GiB, step GiB, largest GiB).
 # Source: Managed Lustre, "performance tiers"; the API's own text is older and wrong.
@@ -71,6 +73,7 @@ class RunPlan(BaseModel):
     overrides: dict[str, JsonValue]
     environment: dict[str, str]
     code: str | None
+    trainer: TrainerRequest | None = None  # instead of the recipe
     export_to: str
     export_required: bool
     resume_from: str | None
@@ -101,6 +104,11 @@ class RunPlan(BaseModel):
         resumed.
         """
         return names.run_folder(self.run_id) + "/checkpoints"
+
+    @property
+    def layout(self) -> Layout:
+        """How its trainer leaves its checkpoints."""
+        return layout_of(self.trainer)
 
     @property
     def log_dir(self) -> str:
@@ -138,11 +146,20 @@ def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan
         known = images.resolve(image, request.ray_version)
     except ValueError as error:
         raise BadRequest("image", image, str(error)) from None
-    recipe = _recipe(request, profile, known)
+    trainer = request.trainer
+    if trainer is not None and (request.overrides or request.recipe):
+        raise BadRequest(
+            "overrides" if request.overrides else "recipe",
+            request.overrides or request.recipe,
+            "is NeMo-RL's own; with a trainer write arguments into trainer.command",
+        )
+    recipe = None if trainer else _recipe(request, profile, known)
     algorithm = recipe.algorithm if recipe else "grpo"
-    settings = {} if request.recipe else profile.settings
+    settings = {} if request.recipe or trainer else profile.settings
     faults: list[BadRequest] = []
     goal = by_name(request.overrides).get(f"{algorithm}.max_num_steps", profile.max_num_steps)
+    if trainer is not None and trainer.max_steps is not None:
+        goal = trainer.max_steps
     overrides = {
         key: value
         for key, value in request.overrides.items()
@@ -171,14 +188,14 @@ def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan
         profile=request.profile,
         image=image,
         ray_version=known.ray_version,
-        script=recipe.script if recipe else known.script,
+        script=trainer.command[0] if trainer else recipe.script if recipe else known.script,
         config=recipe.config if recipe else None,
         algorithm=algorithm,
         recipe_settings=dict(recipe.settings) if recipe else {},
         settings=settings,
-        dataset=None if request.recipe else profile.dataset,
-        model=model,
-        fetch_model=profile.fetch_model,
+        dataset=None if request.recipe or trainer else profile.dataset,
+        model=(trainer.model or "") if trainer else model,
+        fetch_model=bool(trainer.model) if trainer else profile.fetch_model,
         nodes=request.nodes or (recipe.nodes if recipe and request.recipe else profile.nodes),
         gpus_per_node=profile.gpus_per_node,
         machine=profile.machine,
@@ -195,6 +212,7 @@ def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan
         overrides=overrides,
         environment=profile.environment,
         code=request.code,
+        trainer=trainer,
         export_to=f"{_folder(request.checkpoints.export_to or export_default)}{run_id}/",
         export_required=request.checkpoints.required,
         resume_from=request.checkpoints.resume_from,
@@ -209,8 +227,9 @@ def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan
         prices_dated=prices().dated,
         timing=profile.timing,
     )
-    plan, unfit = _fit(plan, by_name(request.overrides))
-    faults += unfit
+    if trainer is None:
+        plan, unfit = _fit(plan, by_name(request.overrides))
+        faults += unfit
     plan = _sized(plan, profile)
     faults += _lustre_faults(plan)
     try:
@@ -329,7 +348,9 @@ def _is_whole(value: JsonValue, largest: int) -> bool:
 def _sized(plan: RunPlan, profile: Profile) -> RunPlan:
     """Return the plan with its sizes: the profile's for its own model, else of the shape."""
     own = (profile.model_gib, profile.checkpoint_gib)
-    if plan.model != profile.model or None in own:
+    if plan.trainer is not None:
+        own = recipes.sizes(plan.model, False) or (None, None)
+    elif plan.model != profile.model or None in own:
         own = recipes.sizes(plan.model, is_megatron(training_command(plan))) or own
     model, checkpoint = (None if one is None else round(one, 1) for one in own)
     return plan.model_copy(update={"model_gib": model, "checkpoint_gib": checkpoint})

@@ -234,6 +234,7 @@ class Run(BaseModel):
     progress: Progress = Progress()
     gpus: GpuUse = GpuUse()
     checkpoint: Checkpoint | None = None
+    data_end: int | None = None  # the step at which the training's data were at their end
     crashes: int = 0  # in a row, see failures.CRASH_LOOP
     full_since: float | None = None  # Lustre is nearly full since (an alert said so)
     full_by: str | None = None  # the incident that said so
@@ -260,6 +261,11 @@ class Run(BaseModel):
     def is_over(self) -> bool:
         """Say whether nothing can change any more."""
         return self.state in TERMINAL
+
+    @property
+    def goal(self) -> int:
+        """The step at which the training is done: asked for, or where its data ended."""
+        return self.plan.max_num_steps if self.data_end is None else self.data_end
 
     @property
     def safe_export(self) -> Export | None:
@@ -390,10 +396,10 @@ def shorten(text: str, limit: int = 500) -> str:
 
 
 def _finished(run: Run) -> bool:
-    return run.checkpoint is not None and run.checkpoint.step >= run.plan.max_num_steps
+    return run.checkpoint is not None and run.checkpoint.step >= run.goal
 
 
 def _is_safe(run: Run) -> bool:
     """Say whether the last step itself is verified in the bucket."""
     safe = run.safe_export
-    return safe is not None and safe.step >= run.plan.max_num_steps
+    return safe is not None and safe.step >= run.goal

@@ -29,6 +29,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from lustrum.core import names
 from lustrum.core import overrides as grammar
 from lustrum.core.plain_text import NOT_SHOWN, looks_secret
+from lustrum.core.trainer import TrainerRequest
 
 MAX_HOURS = 168.0  # of a run, extensions included
 MAX_AGE_HOURS = 744.0  # of a start: Pub/Sub keeps a message at most 31 days
@@ -166,6 +167,7 @@ class StartRequest(_Strict):
     overrides: dict[OverrideKey, JsonValue] = Field(
         default_factory=dict, max_length=grammar.MAX_KEYS
     )
+    trainer: TrainerRequest | None = None
     checkpoints: CheckpointRequest = CheckpointRequest()
     limits: LimitsRequest = LimitsRequest()
     overlap: Literal["skip", "allow"] = "skip"

@@ -5,12 +5,12 @@ print. Pure.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
-from lustrum.core import checkpoints, images, names
+from lustrum.core import checkpoints, images, names, time_limit, trainer
 from lustrum.core.checkpoints import Listing
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure
@@ -23,24 +23,72 @@ from lustrum.core.training_command import (
     supervisor_spec,
     training_argv,
 )
+from lustrum.head.checkpoint_rule import MANIFEST, Layout
 from lustrum.head.names import EVENT_PREFIX
 
 GPU_SECONDS = 10.0  # between two readings of all GPUs
 IMPORTED = "imported"  # folder of a run on Lustre that receives an earlier checkpoint
-_STEP = re.compile(r"step_(\d{1,8})")
 
 __all__ = ["entrypoint", "training_command"]
 
 
-def train_spec(run: Run, settings: Settings, attempt: int) -> dict[str, Any]:
-    """Return the supervisor's spec of one training attempt."""
+def training_arguments(
+    plan: RunPlan, wandb: bool, train_seconds: float | None = None
+) -> list[str]:
+    """Return the training's command: the request's own trainer, else NeMo-RL's recipe."""
+    if plan.trainer is None:
+        command = training_command(plan, wandb)
+        return training_argv(replace(command, train_seconds=train_seconds))
+    return trainer.filled(plan.trainer, _trainer_values(plan))
+
+
+def workdir(plan: RunPlan) -> str | None:
+    """Return the image's own working directory; None where a trainer's image is not known."""
+    if plan.trainer is not None and plan.image not in images.TABLE:
+        return None
+    return images.resolve(plan.image, plan.ray_version).workdir
+
+
+def _trainer_values(plan: RunPlan) -> dict[str, object]:
+    return {
+        "checkpoint_dir": plan.checkpoint_dir,
+        "log_dir": plan.log_dir,
+        "model": plan.model,
+        "max_steps": plan.max_num_steps,
+        "save_period": plan.save_period,
+        "keep": plan.keep,
+        "nodes": plan.nodes,
+        "gpus_per_node": plan.gpus_per_node,
+        "gpus": plan.gpus,
+        "run_id": plan.run_id,
+    }
+
+
+def _of_trainer(run: Run) -> dict[str, Any]:
+    """Return the keys of a training that is not the recipe's; it may not remove old steps."""
     plan = run.plan
-    image = images.resolve(plan.image, plan.ray_version)
+    if plan.trainer is None:
+        return {}
+    save_by = time_limit.must_save_by(run)
+    return {
+        **trainer.layout_keys(plan.trainer),
+        "progress": trainer.progress_texts(plan.trainer),
+        "environment": trainer.environment(
+            {**_trainer_values(plan), "must_save_by": int(save_by)}
+        ),
+        "must_save_by": save_by,
+        "prune": True,
+    }
+
+
+def train_spec(run: Run, settings: Settings, attempt: int, now: float) -> dict[str, Any]:
+    """Return the supervisor's spec of one training attempt that is submitted now."""
+    plan = run.plan
     return supervisor_spec(
         run.run_id,
         attempt,
-        command=training_argv(training_command(plan, run.wandb)),
-        workdir=image.workdir,
+        command=training_arguments(plan, run.wandb, time_limit.train_loop_seconds(run, now)),
+        workdir=workdir(plan),
         max_steps=plan.max_num_steps,
         model=plan.model,
         code=plan.code,
@@ -48,6 +96,7 @@ def train_spec(run: Run, settings: Settings, attempt: int) -> dict[str, Any]:
         stall_seconds=plan.timing.stall,
         heartbeat_seconds=min(30.0, plan.timing.poll),
         **_gpus(plan),
+        **_of_trainer(run),
         **_publishing(run, settings),
     )
 
@@ -63,6 +112,7 @@ def stage_spec(run: Run, settings: Settings, step_folder: str | None) -> dict[st
         fetch_model=plan.fetch_model,
         code=plan.code,
         resume_from=resume,
+        **trainer.layout_keys(plan.trainer),
         **_publishing(run, settings),
     )
 
@@ -76,12 +126,13 @@ def folders_spec(run: Run, settings: Settings, step_folder: str) -> dict[str, An
 
 def list_spec(run: Run) -> dict[str, Any]:
     """Return the spec of a listing of the checkpoints."""
-    return supervisor_spec(run.run_id, run.attempt)
+    return supervisor_spec(run.run_id, run.attempt, **trainer.layout_keys(run.plan.trainer))
 
 
 def prune_spec(run: Run) -> dict[str, Any]:
     """Return the spec that keeps the newest complete checkpoint alone."""
-    return supervisor_spec(run.run_id, run.attempt, keep=1)
+    layout = trainer.layout_keys(run.plan.trainer)
+    return supervisor_spec(run.run_id, run.attempt, keep=1, **layout)
 
 
 def job_environment(plan: RunPlan) -> dict[str, str]:
@@ -111,31 +162,36 @@ def read_listing(log: str, run_id: str) -> Listing | None:
     return None
 
 
-def newest_step_folder(uris: Iterable[str], wanted: str) -> str:
-    """Return the folder of the newest ``step_N`` right in ``wanted`` that has a
-    training_info.json; ``wanted`` itself when it is such a step.
+def newest_step_folder(layout: Layout, uris: Iterable[str], wanted: str) -> str:
+    """Return the folder of the newest complete step right in ``wanted``; ``wanted`` itself when it
+    is such a step.
 
-    Nothing deeper counts: the parent of all runs holds other runs' steps.
+    Complete is a step with the file that proves it (`training_info.json`), or, where only a file
+    beside it would, with Lustrum's manifest. Nothing deeper counts: the parent of all runs holds
+    other runs' steps.
 
     Raises:
         ServiceError: CONFIG, there is none.
     """
     folder = wanted if wanted.endswith("/") else wanted + "/"
-    infos = {uri for uri in uris if uri.endswith("/training_info.json")}
-    if _STEP.fullmatch(folder.rstrip("/").rsplit("/", 1)[-1]) and (
-        f"{folder}training_info.json" in infos
+    proof = layout.proof or MANIFEST
+    proofs = {uri for uri in uris if uri.endswith(f"/{proof}")}
+    if layout.step_of(folder.rstrip("/").rsplit("/", 1)[-1]) is not None and (
+        f"{folder}{proof}" in proofs
     ):
         return folder
     steps = {}
-    for uri in infos:
-        name = uri.removeprefix(folder).removesuffix("/training_info.json")
-        if uri.startswith(folder) and (match := _STEP.fullmatch(name)):
-            steps[int(match.group(1))] = f"{folder}{name}/"
+    for uri in proofs:
+        name = uri.removeprefix(folder).removesuffix(f"/{proof}")
+        step = layout.step_of(name) if uri.startswith(folder) else None
+        if step is not None:
+            steps[step] = f"{folder}{name}/"
     if not steps:
+        name = layout.pattern.replace("{step}", "N")
         raise ServiceError(
             Failure.CONFIG,
-            f"checkpoints.resume_from: {folder} itself holds no step_N with a "
-            "training_info.json; name the folder right above step_N, or one step_N",
+            f"checkpoints.resume_from: {folder} itself holds no {name} with a "
+            f"{proof}; name the folder right above {name}, or one {name}",
         )
     return steps[max(steps)]
 

@@ -7,6 +7,7 @@ takes one string and gives it to `/bin/sh -c`; `entrypoint` quotes for that, in 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,8 @@ ORIGINAL: Mapping[str, JsonValue] = {
     "grpo.num_prompts_per_step": 32,
     "grpo.num_generations_per_prompt": 8,
 }
+_SAVE_BY = "checkpointing.checkpoint_must_save_by"
+_DURATION = re.compile(r"(\d{2}):(\d{2}):(\d{2}):(\d{2})")
 _BATCH = "policy.train_global_batch_size"
 
 
@@ -45,6 +48,7 @@ class TrainingCommand:
         overrides: what the request adds or changes, key -> JSON value.
         wandb: metrics go to Weights & Biases (a key is mounted in the pods).
         name: how the run is called there.
+        train_seconds: what the train loop may take until it saves and ends by itself.
         resumes: it begins with a checkpoint of another run, whose goal or batch may differ.
         recipe: what is trained; None: the image's own, in NeMo-RL the original recipe.
         settings: what the profile changes of the recipe; None: as the original recipe does.
@@ -63,6 +67,7 @@ class TrainingCommand:
     overrides: Mapping[str, JsonValue] = field(default_factory=dict)
     wandb: bool = False
     name: str = ""
+    train_seconds: float | None = None
     resumes: bool = False
     recipe: Recipe | None = None
     settings: Mapping[str, JsonValue] | None = None
@@ -174,10 +179,31 @@ def _additions(
     validates = given.get(f"{command.algorithm}.val_period") != 0
     if image.validation and command.dataset == DATASET and not own_set and validates:
         added["+data.validation"] = dict(image.validation)
+    if command.train_seconds is not None:
+        own = read_duration(given.get(_SAVE_BY))
+        seconds = min(command.train_seconds, own or command.train_seconds)
+        added[f"++{_SAVE_BY}"] = duration(seconds)
     megatron = _numbers(command, settings).get("policy.megatron_cfg.enabled") is True
     if command.resumes and megatron:
         added["+policy.megatron_cfg.scheduler.override_opt_param_scheduler"] = True
     return added
+
+
+def duration(seconds: float) -> str:
+    """Write seconds as NeMo-RL's DD:HH:MM:SS."""
+    minutes, second = divmod(max(int(seconds), 1), 60)
+    hours, minute = divmod(minutes, 60)
+    day, hour = divmod(hours, 24)
+    return f"{min(day, 99):02d}:{hour:02d}:{minute:02d}:{second:02d}"
+
+
+def read_duration(text: object) -> float | None:
+    """Return the seconds of a DD:HH:MM:SS, None if it is none."""
+    match = _DURATION.fullmatch(text) if isinstance(text, str) else None
+    if match is None:
+        return None
+    days, hours, minutes, seconds = (int(part) for part in match.groups())
+    return ((days * 24 + hours) * 60 + minutes) * 60.0 + seconds
 
 
 def supervisor_spec(

@@ -12,12 +12,14 @@ from enum import StrEnum
 
 from lustrum.core.failures import CRASH_LOOP, NODE_LOSS, Failure, Reaction, classify_text, reaction
 from lustrum.core.record import Run
+from lustrum.core.time_limit import is_worth_another
 from lustrum.head.exits import EXITS
 
 EXIT_HANG = EXITS[
     "HANG"
 ]  # of the supervisor, when its watchdog ended a training that made no progress
 NODE_GRACE = 60.0  # seconds a node may be missing while the job says RUNNING
+UNTOLD = "untold"  # the supervisor's last event was not found
 SAVE_GRACE = 600.0  # seconds a running save may take once the file system is nearly full
 
 
@@ -45,6 +47,7 @@ class Seen:
     nodes: int | None = None
     lost: Failure | None = None
     failure: Failure | None = None  # the supervisor named its own reason
+    ended: str | None = None  # said of exit code 0: goal, time_limit, data, None; or UNTOLD
 
 
 @dataclass(frozen=True)
@@ -82,6 +85,8 @@ def judge(run: Run, seen: Seen, now: float, full_since: float | None = None) -> 
         or now - full_since > SAVE_GRACE
     ):
         return Verdict(Action.STOP, Failure.LUSTRE_FULL, f"Lustre is nearly full at step {step}")
+    if seen.status == "SUCCEEDED" and seen.ended == "data" and step > 0:
+        return Verdict(Action.STOP, None, f"the data ended at step {step} of {goal}, it is saved")
     failure, sentence = _what_happened(run, seen, now)
     if failure is None:
         return Verdict(Action.WAIT, None, sentence)
@@ -109,12 +114,25 @@ def _what_happened(run: Run, seen: Seen, now: float) -> tuple[Failure | None, st
     if seen.status == "RUNNING":
         return _while_running(run, seen, now, moved_at)
     if seen.status == "SUCCEEDED":
-        step = run.checkpoint.step if run.checkpoint else 0
-        return (
-            Failure.DEADLINE,
-            f"the training ended by itself at step {step} of {run.plan.max_num_steps}",
-        )
+        return _after_an_early_end(run, seen, now)
     return _after_failure(seen)
+
+
+def _after_an_early_end(run: Run, seen: Seen, now: float) -> tuple[Failure, str]:
+    """NeMo-RL exits 0 at its own time limit; a program may also exit 0 by mistake."""
+    step = run.checkpoint.step if run.checkpoint else 0
+    at = f"at step {step} of {run.plan.max_num_steps}"
+    if seen.ended in (UNTOLD, "goal"):
+        return Failure.JOB_LOST, f"the job ended with exit code 0 {at}, and nothing proves why"
+    if seen.ended != "time_limit":
+        return Failure.USER_ERROR, f"the training ended by itself with exit code 0 {at}"
+    if is_worth_another(run, now):
+        return Failure.TIME_LIMIT, f"the training saved and ended at its own time limit {at}"
+    left = max(run.deadline_at - now, 0.0) / 60
+    return (
+        Failure.DEADLINE,
+        f"the training saved and ended {left:.0f} min before the deadline {at}",
+    )
 
 
 def _while_running(
@@ -163,7 +181,8 @@ def _react(run: Run, failure: Failure, sentence: str, step: int) -> Verdict:
     wanted = reaction(failure, run.times(failure))
     if wanted in (Reaction.STOP, Reaction.NEXT_ZONE, Reaction.NEXT_REGION):
         return Verdict(Action.STOP, failure, sentence)
-    if run.attempt >= run.plan.attempts:
+    # An attempt that ended at its time limit, with more saved than before, was no failure.
+    if run.attempt - run.times(Failure.TIME_LIMIT) >= run.plan.attempts:
         return Verdict(
             Action.STOP,
             failure,

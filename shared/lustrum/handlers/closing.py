@@ -121,7 +121,8 @@ def summary(run: Run, now: float) -> dict[str, Any]:
 def _explain(run: Run) -> None:
     """Bring failure and reason in line with the outcome: the inventory of what is safe decides."""
     if run.outcome is Outcome.SUCCEEDED:
-        run.failure, run.reason = None, f"{_sentence(run)} is saved"
+        ended = ", where the data ended," if run.data_end is not None else ""
+        run.failure, run.reason = None, f"{_sentence(run)}{ended} is saved"
     elif run.failure is None:
         # The training was fine, so it is the export that failed, or nothing ever said why.
         problem = run.export.problem if run.export is not None else ""

@@ -46,7 +46,8 @@ def ask_what_decides(
     """Ask the disk if the next decision rests on it."""
     assert run.job is not None
     zone = f"z{run.zone_attempts}-a{run.attempt}"
-    if seen.status in OVER and _claimed(run, events) >= run.plan.max_num_steps:
+    ended = seen.status in OVER and seen.ended in ("goal", "data")
+    if ended or (seen.status in OVER and _claimed(run, events) >= run.plan.max_num_steps):
         name, since = f"end-{zone}", run.job.over_since or now
     elif run.full_since is not None or run.filling_since is not None:
         name, since = f"full-{zone}-{int(now // 60)}", now

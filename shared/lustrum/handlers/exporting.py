@@ -17,7 +17,7 @@ from lustrum.core.failures import Failure
 from lustrum.core.record import Checkpoint, Export, Run, shorten
 from lustrum.handlers.disk import list_disk
 from lustrum.handlers.teardown import owned, told
-from lustrum.head.checkpoint_rule import MANIFEST, NEMO_RL, judge, newest_complete
+from lustrum.head.checkpoint_rule import MANIFEST, Layout, judge, newest_complete
 from lustrum.head.checkpoint_rule import Checkpoint as Seen
 from lustrum.wiring.services import Services
 
@@ -143,7 +143,7 @@ def _export(services: Services, run: Run, newest: Checkpoint, now: float) -> Ans
             return _exported(None, f"the hard deadline has passed; {export.problem}")
         export.tries += 1  # stored first: a try that is refused counts too
         _store(services, run, export)
-        folder = f"/runs/{run.run_id}/checkpoints/{NEMO_RL.folder(newest.step)}"
+        folder = f"/runs/{run.run_id}/checkpoints/{run.plan.layout.folder(newest.step)}"
         export.operation = services.lustre.export(
             run.placement.zone, run.run_id, folder, export.uri
         )
@@ -153,7 +153,7 @@ def _export(services: Services, run: Run, newest: Checkpoint, now: float) -> Ans
         if late:
             return _exported(None, "the hard deadline has passed while it was being copied")
         return _not_yet(f"{transfer.bytes} bytes copied")
-    problem = transfer.problem or _missing(services, export)
+    problem = transfer.problem or _missing(services, run.plan.layout, export)
     if problem:
         return _try_again(services, run, newest, problem)
     export.verified_at = services.now()
@@ -170,7 +170,7 @@ def _whole_folder(services: Services, run: Run, now: float) -> Answer:
     safe = run.safe_export.step if run.safe_export is not None else None
     if run.attempt <= run.placement.attempts_before:
         return _exported(safe, "nothing was trained on this file system")
-    if safe is not None and safe >= run.plan.max_num_steps:
+    if safe is not None and safe >= run.goal:
         return _exported(safe, "")
     late = now >= run.hard_deadline_at
     sweep = run.whole_export or Export(step=0, uri=run.plan.export_to, started_at=now)
@@ -211,11 +211,11 @@ def _whole_folder(services: Services, run: Run, now: float) -> Answer:
 def _take_what_arrived(services: Services, run: Run, sweep: Export) -> Answer:
     """Find the newest complete step at the destination and note it as this run's."""
     safe = run.safe_export
-    newest = _newest_arrived(services, sweep.uri)
+    newest = _newest_arrived(services, run.plan.layout, sweep.uri)
     now = sweep.verified_at = services.now()
     sweep.problem = "" if newest is not None else "no complete checkpoint was in the folder"
     if newest is not None and (safe is None or safe.step < newest.step):
-        uri = f"{sweep.uri}{NEMO_RL.folder(newest.step)}/"
+        uri = f"{sweep.uri}{run.plan.layout.folder(newest.step)}/"
         export = sweep.model_copy(update={
             "step": newest.step, "uri": uri, "bytes": newest.bytes, "files": newest.files
         })  # fmt: skip
@@ -228,20 +228,22 @@ def _take_what_arrived(services: Services, run: Run, sweep: Export) -> Answer:
     return _exported(max(steps, default=None), sweep.problem)
 
 
-def _newest_arrived(services: Services, uri: str) -> Seen | None:
+def _newest_arrived(services: Services, layout: Layout, uri: str) -> Seen | None:
     """Judge the step folders below a bucket folder, from the highest down."""
     folders: dict[str, dict[str, int]] = {}
     for one in services.storage.list(uri):
         name, _, path = one.uri.removeprefix(uri).partition("/")
-        if path and NEMO_RL.step_of(name) is not None:
+        if path and layout.step_of(name) is not None:
             folders.setdefault(name, {})[path] = one.size
-    for name in sorted(folders, key=lambda one: -(NEMO_RL.step_of(one) or 0)):
+    tracker = _text(services, f"{uri}{layout.tracker}") if layout.tracker else None
+    for name in sorted(folders, key=lambda one: -(layout.step_of(one) or 0)):
         seen = judge(
-            NEMO_RL,
+            layout,
             name,
             folders[name],
-            _text(services, f"{uri}{name}/{NEMO_RL.proof}"),
+            _text(services, f"{uri}{name}/{layout.proof}") if layout.proof else None,
             _text(services, f"{uri}{name}/{MANIFEST}"),
+            tracker,
         )
         if seen is not None and seen.complete:
             return seen
@@ -254,20 +256,20 @@ def _present_export(run: Run, newest: Checkpoint, now: float) -> Export:
         return run.export.model_copy(update={"bytes": newest.bytes, "files": newest.files})
     return Export(
         step=newest.step,
-        uri=f"{run.plan.export_to}{NEMO_RL.folder(newest.step)}/",
+        uri=f"{run.plan.export_to}{run.plan.layout.folder(newest.step)}/",
         started_at=now,
         bytes=newest.bytes,
         files=newest.files,
     )
 
 
-def _missing(services: Services, export: Export) -> str:
+def _missing(services: Services, layout: Layout, export: Export) -> str:
     """Compare the destination with the manifest: an operation's own status is not enough."""
     found = {
         one.uri.removeprefix(export.uri): one.size for one in services.storage.list(export.uri)
     }
     seen = Seen(export.step, export.files, export.bytes, None, complete=True)
-    shortfall = export_shortfall(NEMO_RL, seen, found, _text(services, export.uri + MANIFEST))
+    shortfall = export_shortfall(layout, seen, found, _text(services, export.uri + MANIFEST))
     return f"{export.uri}: {shortfall}" if shortfall else ""
 
 

@@ -62,7 +62,7 @@ def _resume_problem(services: Services, plan: RunPlan) -> tuple[Failure, str] | 
         return None
     try:
         supervisor_jobs.newest_step_folder(
-            (one.uri for one in services.storage.list(folder)), folder
+            plan.layout, (one.uri for one in services.storage.list(folder)), folder
         )
     except NotFound:
         return Failure.CONFIG, f"checkpoints.resume_from: there is no bucket of {folder}"

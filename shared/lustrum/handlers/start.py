@@ -271,6 +271,9 @@ def _check_resume(services: Services, plan: RunPlan) -> None:
         raise BadRequest(field, wanted, "has no verified export; give a gs:// folder instead")
     if earlier.plan.model != plan.model:
         raise BadRequest(field, wanted, f"trained {earlier.plan.model}, this is {plan.model}")
+    if earlier.plan.layout != plan.layout:
+        left, read = earlier.plan.layout.name, plan.layout.name
+        raise BadRequest(field, wanted, f"left {left} checkpoints, this trainer reads {read} ones")
 
 
 def _tell_requested(services: Services, run: Run) -> None:

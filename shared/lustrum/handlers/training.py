@@ -11,7 +11,7 @@ from lustrum.core.failures import Failure, classify_text, named
 from lustrum.core.progress import absorb, log_events
 from lustrum.core.readiness import lost_nodes, worker_was_replaced
 from lustrum.core.record import Job, Run, add_mishap, check_live, conclude, shorten, staging_tries
-from lustrum.core.verdict import OVER, Action, Seen, Verdict, crashes_after, judge
+from lustrum.core.verdict import OVER, UNTOLD, Action, Seen, Verdict, crashes_after, judge
 from lustrum.handlers import evidence
 from lustrum.head.last_error import last_error
 from lustrum.head.names import EVENT_PREFIX
@@ -108,7 +108,7 @@ def submit_ray_job(services: Services, run_id: str, execution: str | None) -> An
     ray.submit(
         identity,
         supervisor_jobs.entrypoint(
-            "train", supervisor_jobs.train_spec(run, services.settings, attempt)
+            "train", supervisor_jobs.train_spec(run, services.settings, attempt, now)
         ),
         supervisor_jobs.job_environment(run.plan),
         {"run_id": run_id, "attempt": str(attempt)},
@@ -161,6 +161,8 @@ def check_ray_job(services: Services, run_id: str, execution: str | None) -> Ans
                 one.crashes = crashes_after(one, verdict.failure)
                 add_mishap(one, verdict.failure, verdict.sentence, now)
             if verdict.action is Action.STOP:
+                if verdict.failure is None and seen.ended == "data" and one.checkpoint:
+                    one.data_end = one.checkpoint.step
                 conclude(one, verdict.failure, verdict.sentence)
         return verdict
 
@@ -251,6 +253,7 @@ def _seen(
         nodes=workers,
         lost=lost,
         failure=named(completed.failure) if completed is not None else None,
+        ended=completed.ended if completed is not None else UNTOLD,
     )
 
 
@@ -336,7 +339,7 @@ def _resume_source(services: Services, run: Run) -> str | None:
         uris = [one.uri for one in services.storage.list(wanted)]
     except NotFound as error:
         raise _nothing_to_resume(str(error)) from None
-    return supervisor_jobs.newest_step_folder(uris, wanted)
+    return supervisor_jobs.newest_step_folder(run.plan.layout, uris, wanted)
 
 
 def _nothing_to_resume(why: str) -> ServiceError:

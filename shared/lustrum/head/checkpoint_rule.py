@@ -9,6 +9,8 @@ A `Layout` says how a trainer writes:
   `training_info.json` names the total step. Source: NeMo-RL's CheckpointManager.
 * **verl** fills ``global_step_N`` in its place and then writes N into
   `latest_checkpointed_iteration.txt` beside it. Source: verl's RayPPOTrainer._save_checkpoint.
+* **megatron** does the same with ``iter_0000010``. Source: Megatron-LM's checkpointing.py; slime
+  inherits it.
 * **huggingface** fills ``checkpoint-N`` in its place; `trainer_state.json`, with its
   ``global_step``, comes last. Source: transformers' Trainer._save_checkpoint; TRL inherits it.
 * **own**: a pattern with ``{step}``, and a file that is there once the folder is complete.
@@ -26,8 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 MANIFEST = "lustrum-manifest.json"
-STEP = "{step}"  # in a pattern: where the number stands
-_NUMBER = r"([0-9]{1,9})"
+_STEP = re.compile(r"\{step(?::0([1-9]))?\}")  # in a pattern: where the number stands
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,8 @@ class Layout:
 
     Attributes:
         name: as a request names it.
-        pattern: name of a step's folder, ``{step}`` where its number stands.
+        pattern: name of a step's folder, ``{step}`` where its number stands, ``{step:07}`` when
+            it has seven digits at least.
         proof: file in the folder that shows that it is complete, None when ``tracker`` does.
         total_key: key of the proof's JSON that says how many steps are done, None: it is no JSON.
         tracker: file beside the folders with the newest complete step.
@@ -60,15 +62,17 @@ class Layout:
 
     def folder(self, step: int) -> str:
         """Return the name of a step's folder."""
-        return self.pattern.replace(STEP, str(step))
+        return _STEP.sub(lambda found: str(step).zfill(int(found.group(1) or 0)), self.pattern)
 
     def step_of(self, name: str, prefix: str = "") -> int | None:
         """Return the step of a folder's name; None for one that is being written or replaced."""
-        before, _, after = self.pattern.partition(STEP)
-        match = re.fullmatch(re.escape(prefix + before) + _NUMBER + re.escape(after), name)
-        return int(match.group(1)) if match else None
+        before, _, after = _STEP.split(self.pattern)
+        match = re.fullmatch(re.escape(prefix + before) + "([0-9]{1,9})" + re.escape(after), name)
+        step = int(match.group(1)) if match else None
+        return step if step is not None and prefix + self.folder(step) == name else None
 
 
+_TRACKER = "latest_checkpointed_iteration.txt"
 NEMO_RL = Layout(
     "nemo-rl",
     "step_{step}",
@@ -81,7 +85,8 @@ LAYOUTS: Mapping[str, Layout] = {
     layout.name: layout
     for layout in (
         NEMO_RL,
-        Layout("verl", "global_step_{step}", tracker="latest_checkpointed_iteration.txt"),
+        Layout("verl", "global_step_{step}", tracker=_TRACKER),
+        Layout("megatron", "iter_{step:07}", tracker=_TRACKER),
         Layout(
             "huggingface",
             "checkpoint-{step}",
@@ -103,12 +108,12 @@ def own_layout(pattern: str, complete_when: str) -> Layout:
     Raises:
         ValueError: the pattern or the file cannot be used; says what can.
     """
-    plain = re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.=-]{0,99}|", pattern.replace(STEP, ""))
-    if pattern.count(STEP) != 1 or not plain or pattern.startswith("."):
+    around = _STEP.split(pattern)[::2]
+    if len(around) != 2 or not re.fullmatch(r"[A-Za-z0-9_.=-]{0,100}", "".join(around)):
         raise ValueError("must be the name of a folder with one {step}, such as ckpt-{step}")
-    if pattern.startswith(("broken_", "pruned_", "old_", "tmp")):
-        raise ValueError("must not begin with broken_, pruned_, old_ or tmp: such are removed")
-    if re.search(r"\d" + re.escape(STEP) + "|" + re.escape(STEP) + r"\d", pattern):
+    if pattern.startswith(("broken_", "pruned_", "old_", "tmp", ".")):
+        raise ValueError("must not begin with broken_, pruned_, old_, tmp or a dot")
+    if around[0][-1:].isdigit() or around[1][:1].isdigit():
         raise ValueError("must not hold a digit beside {step}")
     parts = complete_when.split("/")
     if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_./=-]{0,199}", complete_when) or any(

@@ -84,9 +84,9 @@ class LastError:
     message: str
 
 
-def plain(line: str) -> str:
+def plain(line: str, longest: int = 4000) -> str:
     """Return a line without colours and without Ray's prefix of the process that wrote it."""
-    return _PREFIX.sub("", _COLOURS.sub("", line[:4000]), count=1).strip()
+    return _PREFIX.sub("", _COLOURS.sub("", line[:longest]), count=1).strip()
 
 
 def last_error(

@@ -22,6 +22,7 @@ class Spec:
     command: list[str] = field(default_factory=list)  # never through a shell
     workdir: str | None = None  # of the command when there is no code; null: this one's own
     max_steps: int = 0
+    environment: dict[str, str] = field(default_factory=dict)  # of the training, over the pod's
     model: str | None = None
     fetch_model: bool = False
     hf_home: str | None = None  # null: <lustre>/cache/huggingface
@@ -29,8 +30,10 @@ class Spec:
     resume_from: str | None = None  # a step folder on Lustre, absolute or below `lustre`
     folders: list[str] = field(default_factory=list)  # stage: make these below the run, no more
     checkpoint_layout: str = "nemo-rl"  # a name of LAYOUTS, or "own" with the next two
-    checkpoint_pattern: str | None = None  # name of a step's folder, {step} for its number
+    checkpoint_pattern: str | None = None  # a step's folder, {step} or {step:07} in it
     complete_when: str | None = None  # file in it, there once it is complete
+    progress: dict[str, str] = field(default_factory=dict)  # step, reward, loss -> text with {}
+    must_save_by: float | None = None  # epoch seconds: the last save of this attempt is due
     keep: int = 2
     prune: bool = False  # train: also prune beyond `keep` after each commit
     stale_tmp_seconds: float = 1800  # prune: a tmp_step_N untouched for this long is stale
@@ -45,6 +48,7 @@ class Spec:
     heartbeat_seconds: float = 10
     poll_seconds: float = 1
     stall_seconds: float = 3600
+    linger_seconds: float = 300  # the training may go on after its last step is saved
     startup_stall_seconds: float | None = None  # before the first step; null: twice the above
     gpu_seconds: float = 0  # between two readings of all GPUs; 0: they are not read
     gpus_idle_seconds: float = 600  # of a training: then it is told, once
@@ -91,6 +95,7 @@ def read_spec(text: str) -> Spec:
         "bool": (bool,),
         "float": (int, float),
         "list[str]": (list,),
+        "dict[str, str]": (dict,),
     }
     known = {item.name: item for item in fields(Spec)}
     for key, value in values.items():

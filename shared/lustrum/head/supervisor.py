@@ -27,13 +27,14 @@ step).
     checkpoint.set_aside, checkpoint.pruned   steps
     job.stalled      step, quiet_seconds
     job.gpus_idle    step, idle_seconds  (once for each time they fall idle)
-    job.completed    step, exit_code, total_steps, max_steps, class, message  (the last thing said)
+    job.completed    step, exit_code, total_steps, max_steps, class, message, ended: goal,
+                     time_limit, data or null  (the last thing said)
     checkpoint.list  checkpoints [{step, files, bytes, total_steps, complete}], free_bytes,
                      capacity_bytes
 
 Exit code: the training's own (128 + n when signal n ended it), else EXITS[class] (`failures.py`).
 `class` is null unless the supervisor itself knows why. Exit 0 with total_steps < max_steps is
-possible: NeMo-RL stops early at `checkpoint_must_save_by`.
+possible: NeMo-RL stops early at `checkpoint_must_save_by`, and at the end of its data.
 
 On disk. NeMo-RL writes `tmp_step_N` and renames it to `step_N`: the rename is the commit. Into
 each committed step goes `lustrum-manifest.json` {step, files, bytes, sizes, total_steps, run_id,

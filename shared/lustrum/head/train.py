@@ -7,6 +7,7 @@ import re
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 from lustrum.head.checkpoint_files import (
@@ -23,45 +24,81 @@ from lustrum.head.exits import EXITS, Refused, Stopped, failure_of
 from lustrum.head.gpu_watch import GpuWatch
 from lustrum.head.model import check_model, mark_conversion, remove_half_conversion
 from lustrum.head.network import AccessToken
+from lustrum.head.other_logs import HuggingFaceLog, OwnLog, VerlLog
 from lustrum.head.output import Voice
 from lustrum.head.process import Bell, Child, Signals
 from lustrum.head.spec import Spec
 from lustrum.head.training_log import TrainingLog
 from lustrum.head.watcher import StepWatcher, announce
 
+RESUME = "{resume_from}"  # in an argument: the folder of the step to go on from
+
 
 def train(spec: Spec, voice: Voice, token: AccessToken, signals: Signals) -> int:
     """One attempt. Always ends with `job.completed`, whatever happens."""
-    failure: str | None = None
-    message = ""
     try:
-        exit_code, failure, message = attempt(spec, voice, token, signals)
+        ending = attempt(spec, voice, token, signals)
     except Refused as refused:
-        exit_code, failure, message = refused.exit_code, refused.failure, str(refused)
+        ending = Ending(refused.exit_code, refused.failure, str(refused))
     except Stopped as stopped:
-        exit_code, message = stopped.exit_code, str(stopped)
+        ending = Ending(stopped.exit_code, None, str(stopped))
     except OSError as error:
-        failure, message = failure_of(error), str(error)
-        exit_code = EXITS[failure]
+        failure = failure_of(error)
+        ending = Ending(EXITS[failure], failure, str(error))
     steps = within(spec.settle_seconds, lambda: all_steps(spec))
     newest = newest_complete(steps or [])
     total = newest.total_steps if newest else 0
     voice.event(
         "job.completed",
         newest.step if newest else 0,
-        exit_code=exit_code,
+        exit_code=ending.exit_code,
         total_steps=total,
         max_steps=spec.max_steps,
-        message=message,
-        failure=failure,
+        message=ending.message,
+        failure=ending.failure,
+        ended=ended_by(spec, ending, (total or 0)),
     )
-    return exit_code
+    return ending.exit_code
 
 
-def attempt(
-    spec: Spec, voice: Voice, token: AccessToken, signals: Signals
-) -> tuple[int, str | None, str]:
-    """Prepare, run and watch the training; its exit code, the failure class if known, and why."""
+@dataclass
+class Ending:
+    """How an attempt ended.
+
+    Attributes:
+        exit_code: the training's, or the supervisor's own.
+        failure: the class, if the supervisor knows it.
+        message: why, one line.
+        step: the last one that the training finished; time_limit: it says that it stopped early.
+    """
+
+    exit_code: int
+    failure: str | None = None
+    message: str = ""
+    step: int = 0
+    time_limit: bool = False
+
+
+def ended_by(spec: Spec, ending: Ending, saved: int) -> str | None:
+    """Say what ended a training that says of itself that it went well.
+
+    Returns:
+        goal: its last step is saved. time_limit: its own, there are steps left. data: there were
+        no more data, and all that was trained is saved. None: it failed, or trained steps that it
+        did not save.
+    """
+    if 0 < spec.max_steps <= saved:
+        return "goal"
+    if ending.exit_code != 0:
+        return None
+    late = spec.must_save_by is not None and time.time() >= spec.must_save_by
+    if ending.time_limit or late:
+        return "time_limit"
+    return "data" if saved > 0 and ending.step <= saved else None
+
+
+def attempt(spec: Spec, voice: Voice, token: AccessToken, signals: Signals) -> Ending:
+    """Prepare, run and watch the training."""
     make_folders(spec)
     take_over(spec)
     voice.open_log(os.path.join(spec.run_folder, "logs", f"attempt-{spec.attempt}.log"))
@@ -78,13 +115,15 @@ def attempt(
         check_model(spec, os.path.join(spec.checkpoints, spec.layout.folder(newest.step)))
         if 0 < spec.max_steps <= done:
             voice.say(f"lustrum: {done} of {spec.max_steps} steps are done, nothing to train")
-            return 0, None, ""
+            return Ending(0, step=done)
     if not spec.command:
         raise Refused("CONFIG", "spec.command: empty, there is nothing to run")
     remove_half_conversion(spec, voice)
     folder = fetch_code(spec, token, voice)
-    command = place_command(spec, folder)
-    environment = dict(os.environ, PYTHONUNBUFFERED="1")
+    resume = os.path.join(spec.checkpoints, spec.layout.folder(newest.step)) if newest else ""
+    command = fill(place_command(spec, folder), resume)
+    environment = dict(os.environ, PYTHONUNBUFFERED="1", **spec.environment)
+    environment["LUSTRUM_RESUME_FROM"] = resume
     environment.setdefault("HF_HOME", spec.cache)
     if folder:
         paths = [folder, environment.get("PYTHONPATH", "")]
@@ -106,6 +145,24 @@ def place_command(spec: Spec, folder: str | None) -> list[str]:
     return command
 
 
+def fill(command: list[str], resume: str) -> list[str]:
+    """The command with the folder of the step to go on from; without one, an argument that asks
+    for it is left out.
+    """
+    return [item.replace(RESUME, resume) for item in command if resume or RESUME not in item]
+
+
+def log_of(spec: Spec, base: int) -> TrainingLog:
+    """What reads the training's output."""
+    if spec.progress:
+        return OwnLog(base, spec.lustre, spec.progress)
+    if spec.checkpoint_layout == "verl":
+        return VerlLog(base, spec.lustre)
+    if spec.checkpoint_layout == "huggingface":
+        return HuggingFaceLog(base, spec.lustre, spec.max_steps)
+    return TrainingLog(base, spec.lustre)
+
+
 def watch(
     spec: Spec,
     voice: Voice,
@@ -114,9 +171,9 @@ def watch(
     cwd: str | None,
     environment: dict[str, str],
     base: int,
-) -> tuple[int, str | None, str]:
-    """Run the command until it ends, stalls or is stopped."""
-    bell, log = Bell(), TrainingLog(base, spec.lustre)
+) -> Ending:
+    """Run the command until it ends, stalls, is stopped, or has saved its last step and stays."""
+    bell, log = Bell(), log_of(spec, base)
     watcher, gpus = StepWatcher(spec, log, voice), GpuWatch(spec, voice)
 
     def on_line(line: str) -> None:
@@ -131,11 +188,9 @@ def watch(
     if spec.gpu_seconds > 0:
         gpus.start()
     quiet, moves, last, marked = 0.0, 0, time.monotonic(), False
-    heartbeat_due, kill_at, stalled = last + spec.heartbeat_seconds, None, False
-    idle = False
-    startup = spec.startup_stall_seconds
-    startup = 2 * spec.stall_seconds if startup is None else startup
-    while child.process.poll() is None and not (stalled or idle or watcher.overtaken):
+    heartbeat_due, kill_at = last + spec.heartbeat_seconds, None
+    cut: Ending | None = None
+    while child.process.poll() is None and cut is None and not watcher.overtaken:
         bell.wait(spec.poll_seconds)
         now = time.monotonic()
         # A pause of this process itself (a migrated VM, a frozen cgroup) is nobody's stall.
@@ -150,29 +205,56 @@ def watch(
             heartbeat_due = now + spec.heartbeat_seconds
             heartbeat(spec, voice, log, gpus, quiet)
         idle = gpus.look(log.phase, log.step) and spec.end_idle_gpus
+        finished = now - watcher.goal_at if watcher.goal_at is not None else 0.0
+        cut = cut_short(
+            spec, finished, quiet, log.phase == "starting", gpus.use.idle_seconds if idle else None
+        )
         if signals.received is not None:
             kill_at = now + spec.grace_seconds if kill_at is None else kill_at
             if now >= kill_at:
                 break
-        stalled = quiet >= (startup if log.phase == "starting" else spec.stall_seconds)
-    if stalled:
+    if cut is not None and cut.failure == "HANG":
         voice.event("job.stalled", log.step, quiet_seconds=round(quiet, 1))
     gpus.finish()
-    grace = spec.grace_seconds if stalled or idle else 3.0
+    grace = 3.0 if cut is None else spec.grace_seconds
     code = child.end(0.0 if kill_at is not None or watcher.overtaken else grace)
     watcher.finish(spec.settle_seconds)
     heartbeat(spec, voice, log, gpus, quiet, last=True)
     if watcher.overtaken:
         raise Refused("INFRA_TRANSIENT", f"attempt {watcher.overtaken} has begun: this one ends")
-    if stalled:
-        return EXITS["HANG"], "HANG", f"no progress for {quiet:.0f} s"
-    if idle:
-        seconds = gpus.use.idle_seconds
-        return EXITS["GPUS_IDLE"], "GPUS_IDLE", f"all GPUs have idled for {seconds:.0f} s"
+    if cut is not None:
+        return cut
+    if code == 0:
+        return Ending(0, step=log.step, time_limit=log.time_limit)
     why = log.why()
-    if code and why.failure is None and gpus.use.broken():
-        return code, "NODE_LOST", f"a GPU failed: {gpus.use.broken()}; {why.message}"
-    return (code, why.failure, why.message) if code else (0, None, "")
+    if why.failure is None and gpus.use.broken():
+        return Ending(code, "NODE_LOST", f"a GPU failed: {gpus.use.broken()}; {why.message}")
+    return Ending(code, why.failure, why.message)
+
+
+def cut_short(
+    spec: Spec, finished: float, quiet: float, starting: bool, idle: float | None
+) -> Ending | None:
+    """Say why a training that still runs must be ended, None if it need not.
+
+    Args:
+        spec: the attempt's.
+        finished: seconds since its last step was seen saved; 0 before.
+        quiet: seconds without progress.
+        starting: it has not come to its first step.
+        idle: seconds that all GPUs have idled, if that is to end it.
+    """
+    if finished > 0 and finished >= spec.linger_seconds:
+        seconds = f"{spec.linger_seconds:.0f} s"
+        return Ending(0, message=f"it was ended {seconds} after its last step was saved")
+    startup = spec.startup_stall_seconds
+    startup = 2 * spec.stall_seconds if startup is None else startup
+    if quiet >= (startup if starting else spec.stall_seconds):
+        return Ending(EXITS["HANG"], "HANG", f"no progress for {quiet:.0f} s")
+    if idle is not None:
+        message = f"all GPUs have idled for {idle:.0f} s"
+        return Ending(EXITS["GPUS_IDLE"], "GPUS_IDLE", message)
+    return None
 
 
 def within(seconds: float, action: Callable[[], Any]) -> Any:

@@ -16,8 +16,9 @@ _NUMBER = re.compile(
     r"  • (Avg Reward|Avg Total Reward|Avg Filtered Reward|Loss|Total step time|checkpointing)"
     r": (-?[0-9][0-9.]{0,30}(?:e[+-]?[0-9]{1,3})?)(?![0-9.])"
 )
+LAST_STEP = 10_000_000  # a step beyond it is none, as in `core.events`
+TIME_LIMIT = "Timeout has been reached, stopping training early"
 TAIL = 200  # lines kept of what came since the last sign of progress
-LINE = 2000  # characters of a line that can matter
 BANNER_PAUSE = 10.0  # seconds: a banner that comes again sooner is a loop that waits
 
 
@@ -30,8 +31,12 @@ class TrainingLog:
     Reward`` is with dynamic sampling called ``Avg Total Reward`` (of all samples; the filtered one
     is of those trained on). sft, dpo, rm and distillation print a loss and no reward.
 
+    Other trainers' lines are read by its heirs (`other_logs`).
+
     No line may raise: whoever reads the output would stop, and the training with it.
     """
+
+    LINE = 2000  # characters of a line that can matter
 
     def __init__(self, base: int, lustre: str = LUSTRE_MOUNT) -> None:
         self._base, self._results = base, 0
@@ -45,6 +50,7 @@ class TrainingLog:
         self.loss: float | None = None
         self.step_seconds: float | None = None
         self.save_seconds: float | None = None
+        self.time_limit = False  # it said that it stops at its own time limit
         self.saves: dict[int, float] = {}  # step -> when its save began (monotonic)
         self.saved_by: dict[int, float] = {}  # step -> its results; the commit lies before them
         self.moves = 0  # grows with every sign of progress
@@ -52,7 +58,7 @@ class TrainingLog:
 
     def feed(self, line: str, now: float) -> bool:
         """Take one line; True when something is worth looking at now."""
-        line = line[:LINE]
+        line = line[: self.LINE]
         match = _BANNER.match(line)
         if match:
             self._open, self.phase = False, "step"
@@ -63,7 +69,7 @@ class TrainingLog:
                 self.moves += 1  # another batch for the same step
             return True
         match = _SAVING.match(line)
-        if match:
+        if match and int(match.group(1)) <= LAST_STEP:
             step = int(match.group(1))
             self._base = step - self._results - 1
             self.saves[step], self.phase = now, "saving"
@@ -80,6 +86,8 @@ class TrainingLog:
             del self.steps[:-100]
             self._moved()
             return True
+        if line.startswith(TIME_LIMIT):
+            self.time_limit = True
         match = _NUMBER.match(line)
         if match:
             self._number(match.group(1), match.group(2))

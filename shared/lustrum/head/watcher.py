@@ -41,6 +41,7 @@ class StepWatcher(threading.Thread):
         self._ending = False
         self.wake = threading.Event()
         self.moves = 0
+        self.goal_at: float | None = None  # when the last step was seen saved (monotonic)
         self.overtaken = 0  # the later attempt that writes now
 
     def run(self) -> None:
@@ -124,6 +125,8 @@ class StepWatcher(threading.Thread):
         ended = min(ended, self._log.saved_by.get(step, ended))
         seconds = None if since is None else round(ended - since, 3)
         announce(self._spec, self._voice, step, path, seconds)
+        if 0 < self._spec.max_steps <= step:
+            self.goal_at = self.goal_at or time.monotonic()
         self._sizes.pop(step, None)
         for told in (self._first_seen, self._early, self._log.saves, self._log.saved_by):
             told.pop(step, None)

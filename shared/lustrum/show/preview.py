@@ -13,13 +13,12 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from lustrum.core import images, kubernetes_objects, names, supervisor_jobs
+from lustrum.core import kubernetes_objects, names, supervisor_jobs
 from lustrum.core.build_substitutions import blueprint_variables, slot_variables
 from lustrum.core.plan import EXPORT_GRACE_HOURS, RunPlan, make_plan, worst_costs
 from lustrum.core.record import Run
 from lustrum.core.request import StartRequest
 from lustrum.core.settings import Settings
-from lustrum.core.training_command import training_argv
 
 # Stands where only the control plane knows the value.
 UNKNOWN = Settings(project="PROJECT", region="REGION", export_bucket="EXPORT_BUCKET")
@@ -90,7 +89,7 @@ def preview(
         deadline_at=now + plan.hours * 3600,
         hard_deadline_at=expires,
     )
-    image = images.resolve(plan.image, plan.ray_version)
+    train_spec = supervisor_jobs.train_spec(run, settings, 1, now)
     return Preview(
         run_id=run_id,
         plan=plan,
@@ -99,15 +98,13 @@ def preview(
         zones=[_zone(zone, settings) for zone in plan.zones],
         blueprint=_blueprint(plan, settings, expires),
         ray_cluster=kubernetes_objects.ray_cluster(plan, expires, plan.nodes),
-        workdir=image.workdir,
-        command=training_argv(supervisor_jobs.training_command(plan, run.wandb)),
+        workdir=supervisor_jobs.workdir(plan),
+        command=train_spec["command"],
         environment=supervisor_jobs.job_environment(plan),
         stage_entrypoint=supervisor_jobs.entrypoint(
             "stage", supervisor_jobs.stage_spec(run, settings, None)
         ),
-        train_entrypoint=supervisor_jobs.entrypoint(
-            "train", supervisor_jobs.train_spec(run, settings, 1)
-        ),
+        train_entrypoint=supervisor_jobs.entrypoint("train", train_spec),
         limits={
             "hours": plan.hours,
             "hard_hours": plan.hard_hours,

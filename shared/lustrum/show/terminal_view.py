@@ -235,7 +235,7 @@ def _saves(run: Run) -> Table:
             mark = "exporting" if run.export.verified_at is None else "exported"
         table.add_row(
             Text("saved", style="dim"),
-            f"step_{save.step}",
+            run.plan.layout.folder(save.step),
             size(save.bytes),
             _took(save.seconds),
             mark,
@@ -286,7 +286,8 @@ class _Said:
         for save in run.saves:
             if save.step not in self._saves:
                 self._saves.add(save.step)
-                yield save.at, f"saved step_{save.step}  {size(save.bytes)}  {_took(save.seconds)}"
+                name = run.plan.layout.folder(save.step)
+                yield save.at, f"saved {name}  {size(save.bytes)}  {_took(save.seconds)}"
         idle = run.gpus.newest is not None and run.gpus.newest.idle_seconds >= IDLE_SHOWN
         if idle != self._idle:
             self._idle = idle
@@ -297,7 +298,10 @@ class _Said:
         export = run.export
         if export is not None and export.verified_at is not None and self._export != export.uri:
             self._export = export.uri
-            yield export.verified_at, f"exported step_{export.step} to {export.uri}"
+            yield (
+                export.verified_at,
+                f"exported {run.plan.layout.folder(export.step)} to {export.uri}",
+            )
         for problem in _after(run.teardown.problems if run.teardown else [], self._problem):
             self._problem = problem
             yield run.history[-1].at, f"teardown: {problem}"
