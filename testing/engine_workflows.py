@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lustrum.adapters.workflows import Workflows
 from lustrum.core.errors import ServiceError
@@ -14,19 +14,16 @@ from lustrum.core.names import LABEL_RUN
 from workflows_engine.engine import Engine
 from workflows_engine.errors import ApiError
 
-if TYPE_CHECKING:
-    from testing.life import Life
-
 
 class EngineWorkflows(Workflows):
     """The executions of the engine, as the adapter's users see them; calling a callback is the
     adapter's own.
     """
 
-    def __init__(self, engine: Engine, life: Life) -> None:
+    def __init__(self, engine: Engine, executions: list[Any], rings: list[int]) -> None:
         self._engine = engine
-        self._life = life
-        self._rest = _Callbacks(life)  # type: ignore[assignment]
+        self._executions = executions
+        self._rest = _Callbacks(engine, rings)  # type: ignore[assignment]
         self.broken = False
 
     def ensure(self, workflow: str, run_id: str, argument: Mapping[str, Any]) -> str:
@@ -37,14 +34,14 @@ class EngineWorkflows(Workflows):
         """Begin an execution, whether or not there is one."""
         self._check()
         made = self._engine.create(workflow, dict(argument), {LABEL_RUN: run_id})
-        self._life.executions.append(made)
+        self._executions.append(made)
         return str(made.name)
 
     def live(self, workflow: str, run_id: str) -> list[str]:
         self._check()
         return [
             one.name
-            for one in self._life.executions
+            for one in self._executions
             if one.deployment.id == workflow
             and one.labels.get(LABEL_RUN) == run_id
             and one.state in ("ACTIVE", "QUEUED")
@@ -74,13 +71,13 @@ class EngineWorkflows(Workflows):
 class _Callbacks:
     """Where the adapter calls a callback: the engine, with the service's status codes."""
 
-    def __init__(self, life: Life) -> None:
-        self._life = life
+    def __init__(self, engine: Engine, rings: list[int]) -> None:
+        self._engine, self._rings = engine, rings
 
     def raw(self, service: str, method: str, url: str, *, content: bytes, **_: Any) -> None:
         assert (service, method) == ("executions", "POST")
-        status = self._life.engine.callback(url, json.loads(content))
-        self._life.rings.append(status)
+        status = self._engine.callback(url, json.loads(content))
+        self._rings.append(status)
         if status >= 400:
             raise ServiceError(
                 Failure.INFRA_TRANSIENT,

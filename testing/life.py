@@ -161,7 +161,7 @@ class Life:
         )  # fmt: skip
         self.engine.deploy("rl-run", workflow("rl_run"))
         self.engine.deploy("teardown", workflow("teardown"))
-        self.services.workflows = EngineWorkflows(self.engine, self)
+        self.services.workflows = EngineWorkflows(self.engine, self.executions, self.rings)
         for name in FUNCTIONS:
             module = function(name)
             module.services = lambda: self.services

@@ -19,8 +19,7 @@ from types import FrameType
 from typing import Any
 
 from infra.local.builds import objects
-from infra.local.builds.blueprint import module
-from infra.local.builds.inside import apply_inside, delete_inside
+from infra.local.builds.inside import apply_inside, delete_inside, paths
 from infra.local.builds.rest import Refused, call
 
 LIMIT = 3600.0  # seconds for one create or delete, as the modules have it
@@ -184,20 +183,6 @@ def destroy(expanded: Mapping[str, Any], faults: Faults) -> None:
 def say(text: str) -> None:
     """Print a progress line."""
     print(text, flush=True)
-
-
-def paths(expanded: Mapping[str, Any]) -> dict[str, str]:
-    """Return part -> REST path of the things that a blueprint describes."""
-    known = expanded["vars"]
-    project, name = known["project_id"], known["deployment_name"]
-    cluster = f"/v1/projects/{project}/locations/{known['region']}/clusters/{name}"
-    pool = module(dict(expanded), "modules/compute/gke-node-pool")["name"]
-    instance = module(dict(expanded), "modules/file-system/managed-lustre")["name"]
-    return {
-        "cluster": cluster,
-        "pool": f"{cluster}/nodePools/{pool}",
-        "lustre": f"/v1/projects/{project}/locations/{known['zone']}/instances/{instance}",
-    }
 
 
 def _begin(expanded: Mapping[str, Any], part: str) -> Callable[[], None]:

@@ -5,6 +5,7 @@ API.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 import yaml
@@ -78,10 +79,22 @@ def manifests(expanded: dict[str, Any], mount_point: str) -> list[dict[str, Any]
     return [dict(one) for one in yaml.safe_load_all(text) if one]
 
 
+def paths(expanded: Mapping[str, Any]) -> dict[str, str]:
+    """Return part -> REST path of the things that a blueprint describes."""
+    known = expanded["vars"]
+    project, name = known["project_id"], known["deployment_name"]
+    cluster = f"/v1/projects/{project}/locations/{known['region']}/clusters/{name}"
+    pool = module(dict(expanded), "modules/compute/gke-node-pool")["name"]
+    instance = module(dict(expanded), "modules/file-system/managed-lustre")["name"]
+    return {
+        "cluster": cluster,
+        "pool": f"{cluster}/nodePools/{pool}",
+        "lustre": f"/v1/projects/{project}/locations/{known['zone']}/instances/{instance}",
+    }
+
+
 def apply_inside(expanded: dict[str, Any]) -> dict[str, Any]:
     """Create the objects in the run's cluster. Raises Refused."""
-    from infra.local.builds.deployment import paths
-
     where = paths(expanded)
     mount = str(call("lustre", "GET", where["lustre"])["mountPoint"])
     host = _host(where["cluster"])
@@ -93,8 +106,6 @@ def apply_inside(expanded: dict[str, Any]) -> dict[str, Any]:
 
 def delete_inside(expanded: dict[str, Any]) -> dict[str, Any]:
     """Delete the objects again. Raises Refused, also when the cluster is gone."""
-    from infra.local.builds.deployment import paths
-
     host = _host(paths(expanded)["cluster"])
     for manifest in reversed(manifests(expanded, "0.0.0.0@tcp:/gone")):
         try:

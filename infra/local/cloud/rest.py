@@ -4,22 +4,40 @@ from __future__ import annotations
 
 import json
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 
 import httpx
 from flask import Blueprint, Flask, Response, jsonify, request, send_file
 from werkzeug.exceptions import HTTPException
 
-from infra.local.cloud.compute import ZONES
+from infra.local.cloud.compute import ZONES, Compute
+from infra.local.cloud.faults import Faults
+from infra.local.cloud.gke import Gke
 from infra.local.cloud.gke_messages import from_json, to_json
-from infra.local.cloud.state import Problem, unique
-from infra.local.cloud.storage import multipart
-
-if TYPE_CHECKING:
-    from infra.local.cloud.server import Cloud
+from infra.local.cloud.lustre import Lustre
+from infra.local.cloud.state import Problem, State, unique
+from infra.local.cloud.storage import Storage, multipart
 
 TOKEN_SECONDS = 3600
 Answer = Any
+
+
+class Cloud(Protocol):
+    """The parts of the cloud that answer here, as `server.Cloud` has them."""
+
+    state: State
+    faults: Faults
+    gke: Gke
+    lustre: Lustre
+    storage: Storage
+    compute: Compute
+    pubsub: str
+
+    def inventory(self) -> dict[str, list[str]]:
+        """Return what is billed."""
+
+    def preempt(self, node: str, *, stopped: bool = False) -> list[str]:
+        """Take a node away as Spot does; return the pods that were on it."""
 
 
 def rest_application(cloud: Cloud) -> Flask:
