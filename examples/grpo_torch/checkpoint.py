@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from examples.grpo_numpy.train import steps_in, to_yaml
+from examples.grpo_numpy.train import least, steps_in, to_yaml
 
 WEIGHTS = Path("policy/weights/iter_0000000")
 FRESH = {
@@ -98,5 +98,6 @@ def save(
     config: Mapping[str, Any], info: Mapping[str, Any], write: Callable[[Path], None]
 ) -> None:
     """One whole save by one process; `write` puts the policy into the folder it is given."""
-    write(begin(config, info))
+    with least(config["local"]["save_seconds"]):
+        write(begin(config, info))
     commit(config, info["total_steps"])

@@ -37,7 +37,8 @@ DEFAULTS: dict[str, Any] = {
     "cluster": {"num_nodes": 1, "gpus_per_node": 0},
     "logger": {"log_dir": "logs", "wandb_enabled": False, "wandb": {"name": None}},
     # Not NeMo-RL's. mode: "process" (one process a GPU) or "ray" (a rollout and a learner actor).
-    # processes: null is one for each GPU seen, 1 without. save_seconds: the least a save takes.
+    # processes: null is one for each GPU seen, 1 without. save_seconds: the least a save
+    # takes before its commit.
     # sharded: every process writes its share of weights and optimizer, with several threads.
     "local": {"mode": "process", "processes": None, "save_seconds": 0.0, "sharded": False},
 }

@@ -23,7 +23,7 @@ from lustrum.adapters.ray_jobs import RayJob, RayJobs, direct
 from lustrum.adapters.supervisor_archive import supervisor_archive
 from lustrum.core.checkpoints import export_shortfall, read_listing
 from lustrum.core.errors import NotFound, ServiceError
-from lustrum.core.failures import named
+from lustrum.core.failures import Failure, named
 from lustrum.core.plan import make_plan
 from lustrum.core.progress import absorb, log_events
 from lustrum.core.record import (
@@ -111,7 +111,8 @@ class Ray:
 
     def stop(self) -> None:
         """End all of it."""
-        children = self._children()
+        left = [one for one in psutil.process_iter() if f":{PORT}" in _line(one)]
+        children = [*self._children(), *left]  # a head that died leaves some behind
         for one in children:
             _end(one)
         if self._process is not None:
@@ -176,6 +177,7 @@ class Life:
             hard_deadline_at=now + 7200,
             placement=Placement(zone_attempt=1, zone="us-east1-b", slot="here", since=now),
         )
+        self._class: Failure | None = None  # that the supervisor named at the attempt's end
         start_usage(self.run, "accelerators", now)
 
     def submit(self, *overrides: str) -> str:
@@ -254,7 +256,9 @@ class Life:
             if wound is not None and not wounded and saved >= at:
                 wounded = True
                 wound(run.run_id)
-            return (wounded and job is None) or (job is not None and job.is_over)
+            if job is None:
+                return wounded and self._ray.session() is None
+            return job.is_over
 
         wait_for(f"the end of attempt {run.attempt}", over)
         job = self.look()

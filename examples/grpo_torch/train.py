@@ -55,13 +55,14 @@ class Process:
         """Commit a checkpoint: rank 0 makes and renames the folder, all write into it."""
         folder = Path(config["checkpointing"]["checkpoint_dir"])
         folder = folder / f"tmp_step_{info['total_steps']}" / checkpoint.WEIGHTS
-        if self.rank == 0:
-            checkpoint.begin(config, info)
-        self._meet()
-        if config["local"]["sharded"]:
-            self._learner.write_shards(folder)
-        else:
-            checkpoint.write_policy(folder, self._learner.state(), self.rank)
+        with least(config["local"]["save_seconds"]):
+            if self.rank == 0:
+                checkpoint.begin(config, info)
+            self._meet()
+            if config["local"]["sharded"]:
+                self._learner.write_shards(folder)
+            else:
+                checkpoint.write_policy(folder, self._learner.state(), self.rank)
         self._meet()
         if self.rank == 0:
             checkpoint.commit(config, info["total_steps"])
@@ -146,8 +147,7 @@ def loop(config: dict[str, Any], training: Training) -> None:
         due = step % saving["save_period"] == 0 or step == last or out_of_time
         if saving["enabled"] and due:
             since = time.monotonic()
-            with least(config["local"]["save_seconds"]):
-                training.save(config, info)
+            training.save(config, info)
             result["timing"]["checkpointing"] = time.monotonic() - since
         if training.rank == 0:
             with (log / "train_data.jsonl").open("a") as lines:
