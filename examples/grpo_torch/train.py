@@ -87,8 +87,13 @@ class Actors:
     def __init__(self, config: dict[str, Any]) -> None:
         import ray
 
-        ray.init(address="auto", log_to_driver=False)
-        share = {"num_gpus": 0.5, "num_cpus": 0} if torch.cuda.is_available() else {"num_cpus": 1}
+        # The code's folder is on Lustre, which all nodes see; their Python is told where.
+        code = {"env_vars": {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}}
+        ray.init(address="auto", log_to_driver=False, runtime_env=code)
+        gpus = ray.cluster_resources().get("GPU", 0)  # this process is on the head, without any
+        share: dict[str, float] = {"num_cpus": 1}
+        if gpus >= 1:
+            share = {"num_cpus": 0, "num_gpus": 1 if gpus >= 2 else 0.5}
         actor = ray.remote(max_restarts=0, **share)
         self._ray = ray
         self._rollout = actor(Rollout).remote(config)
