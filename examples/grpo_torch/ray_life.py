@@ -26,17 +26,10 @@ from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure, named
 from lustrum.core.plan import make_plan
 from lustrum.core.progress import absorb, log_events
-from lustrum.core.record import (
-    Job,
-    Placement,
-    Run,
-    State,
-    add_mishap,
-    end_usage,
-    start_usage,
-)
+from lustrum.core.record import Job, Placement, Run, State, add_mishap
 from lustrum.core.request import StartRequest
 from lustrum.core.training_command import entrypoint, supervisor_spec
+from lustrum.core.usage import end_usage, start_usage
 from lustrum.core.verdict import Action, Seen, Verdict, crashes_after, judge
 from lustrum.head.checkpoint_rule import MANIFEST, NEMO_RL
 from lustrum.show.gpus import gpu_facts
