@@ -227,7 +227,7 @@ class Life:
         except (ServiceError, NotFound):
             return None
         now = time.time()
-        for event in log_events(text):
+        for event in log_events(text, self.run.run_id, self.run.attempt):
             absorb(self.run, event, now)
             if event.type == "job.completed":
                 self._class = named(event.failure)
@@ -281,7 +281,7 @@ class Life:
 
     def _resumed(self, attempt: int) -> int | None:
         log = self.folder / f"logs/attempt-{attempt}.log"
-        found = [one for one in log_events(log.read_text(errors="replace"))]
+        found = log_events(log.read_text(errors="replace"), self.run.run_id, attempt)
         return next((one.step for one in found if one.type == "attempt.started"), None)
 
     def stopped(self) -> dict[str, Any]:

@@ -42,9 +42,8 @@ def points(run: Path) -> Points:
 
 def difference(here: Points, whole: Points) -> float:
     """The largest difference of reward or loss between two trainings, step by step."""
-    return max(
-        abs(here[step][key] - whole[step][key]) for step in here for key in ("reward", "loss")
-    )
+    keys = ("reward", "loss")
+    return float(max(abs(here[step][key] - whole[step][key]) for step in here for key in keys))
 
 
 def events_of(text: str) -> list[Event]:
