@@ -38,6 +38,7 @@ class Script:
     leave_at: int | None = None  # NeMo-RL's own time limit: exits 0 early
     data_end_at: int | None = None  # the data are at their end: exits 0 early
     step_seconds: float = 60.0
+    save_seconds: float = 12.0  # that a save is told to have taken
     silent: bool = False  # not one event is published
     mute: bool = False  # and nothing is in the log either
     lag: float = 0.0  # seconds from the supervisor's last word until Ray knows of the end
@@ -259,7 +260,7 @@ class Dashboard:
                             "step": number,
                             "bytes": listed["bytes"],
                             "files": listed["files"],
-                            "seconds": 12.0,
+                            "seconds": script.save_seconds,
                         },
                     },
                 )

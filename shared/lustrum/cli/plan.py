@@ -12,6 +12,8 @@ from rich.table import Table
 
 from lustrum.cli.session import console, read_start, session_of
 from lustrum.core import names
+from lustrum.core.plan import RunPlan
+from lustrum.core.reserve import extension_hours, planned_export, planned_rate
 from lustrum.core.settings import Settings
 from lustrum.show.formatting import dollars, duration
 from lustrum.show.preview import UNKNOWN, Preview, planned_id, preview, readable
@@ -112,6 +114,11 @@ def _limits(found: Preview, out: Console) -> None:
         {
             "deadline": f"{plan.hours:g} h after the start: the training is stopped and exported",
             "hard deadline": f"{plan.hard_hours:g} h: everything is destroyed, exported or not",
+            "export": _export(plan),
+            "at the hard deadline": "an export under way gets up to "
+            f"{extension_hours(plan):.3g} h more, once"
+            if extension_hours(plan)
+            else "destroyed, an export under way or not",
             "attempts": str(plan.attempts),
             "wait for accelerators": f"{plan.capacity_wait_minutes:g} min a zone",
             "idle GPUs": "told after 10 min"
@@ -123,6 +130,17 @@ def _limits(found: Preview, out: Console) -> None:
             "stages": f"build {duration(timing.build)}, head {duration(timing.head)}, "
             f"staging {duration(timing.stage)}",
         },
+    )
+
+
+def _export(plan: RunPlan) -> str:
+    needed, grace = planned_export(plan), (plan.hard_hours - plan.hours) * 3600
+    early = f"; the training is stopped {duration(needed - grace)} early" if needed > grace else ""
+    if plan.checkpoint_gib is None:
+        return f"of a size not known here, at {planned_rate(plan) / 1e9:.1f} GB/s"
+    return (
+        f"about {plan.checkpoint_gib:,.0f} GiB at {planned_rate(plan) / 1e9:.1f} GB/s: "
+        f"{duration(needed)} with stopping and checking{early}"
     )
 
 

@@ -16,6 +16,8 @@ from lustrum.core.profiles import Profile, Resources, Timing
 from lustrum.core.profiles import profiles as profiles
 from lustrum.core.recipes import Recipe
 from lustrum.core.request import BadRequest, StartRequest
+from lustrum.core.reserve import EXPORT_GRACE_HOURS as EXPORT_GRACE_HOURS
+from lustrum.core.reserve import export_faults, extension_hours, waiting_price
 from lustrum.core.trainer import TrainerRequest, layout_of
 from lustrum.core.training_command import (
     DATASET,
@@ -33,7 +35,6 @@ LUSTRE_TIERS = {
     250: (36_000, 36_000, 6_120_000),
     125: (72_000, 72_000, 12_240_000),
 }
-EXPORT_GRACE_HOURS = 1.0  # after the deadline: export only, GPUs are gone
 
 
 class RunPlan(BaseModel):
@@ -70,6 +71,9 @@ class RunPlan(BaseModel):
     max_num_steps: int
     save_period: int
     keep: int
+    at_deadline: str = "destroy_anyway"
+    extend_hours: float = 0.0
+    extend_cost: float = 0.0
     overrides: dict[str, JsonValue]
     environment: dict[str, str]
     code: str | None
@@ -209,6 +213,9 @@ def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan
         max_num_steps=goal if isinstance(goal, int) else 1,
         save_period=_save_period(request, profile),
         keep=request.checkpoints.keep,
+        at_deadline=request.checkpoints.at_deadline,
+        extend_hours=request.checkpoints.extend_hours,
+        extend_cost=request.checkpoints.extend_cost_usd,
         overrides=overrides,
         environment=profile.environment,
         code=request.code,
@@ -232,6 +239,7 @@ def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan
         faults += unfit
     plan = _sized(plan, profile)
     faults += _lustre_faults(plan)
+    faults += export_faults(plan)
     try:
         plan = _priced(plan, prices())
     except BadRequest as bad:
@@ -275,13 +283,16 @@ def worst_cost(plan: RunPlan, hours: float) -> float:
 
 def worst_costs(plan: RunPlan, hours: float) -> dict[str, float]:
     """Return resource -> the most it costs in a run of ``hours``, dollars: all of it up until the
-    deadline, then Lustre and head while the export lasts, and the builds.
+    deadline, then Lustre and head while the export lasts, an extension of it, and the builds.
     """
     after = {"accelerators": 0.0}  # hours past the deadline
     costs = {
         name: pieces * rate * (hours + after.get(name, EXPORT_GRACE_HOURS))
         for name, (pieces, rate) in plan.rates().items()
     }
+    extended = extension_hours(plan)
+    if extended:
+        costs["extension"] = extended * waiting_price(plan)
     return {**costs, "builds": 4 * 60 * prices().build_minute}
 
 

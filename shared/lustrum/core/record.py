@@ -241,6 +241,7 @@ class Run(BaseModel):
     filling_since: float | None = None  # an alert asked to prune, and nobody looked yet
     filling_by: str | None = None
     export: Export | None = None
+    extended_at_deadline: bool = False  # its export got the one extension the request allows
     secured: Export | None = None  # an older verified one, while `export` is not verified
     whole_export: Export | None = None  # of all checkpoints, when nobody could list the disk
     teardown: Teardown | None = None

@@ -111,6 +111,8 @@ class CheckpointRequest(_Strict):
 
     ``required``: destroy waits for a verified export until the hard deadline; else one try is
     enough.
+    ``at_deadline``: what wins when an export is under way at the hard deadline; it may be extended
+    once, by at most ``extend_hours`` and ``extend_cost_usd``.
     ``resume_from``: a ``gs://`` folder that holds ``step_N``, or the run id of an earlier run.
     """
 
@@ -119,6 +121,9 @@ class CheckpointRequest(_Strict):
     export_to: BucketUri | None = None
     required: bool = True
     resume_from: RunId | BucketUri | None = None
+    at_deadline: Literal["destroy_anyway", "extend_once"] = "extend_once"
+    extend_hours: float = Field(2, gt=0, le=24)
+    extend_cost_usd: float = Field(100, gt=0, le=100_000)
 
 
 class LimitsRequest(_Strict):

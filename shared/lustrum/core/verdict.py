@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from lustrum.core.failures import CRASH_LOOP, NODE_LOSS, Failure, Reaction, classify_text, reaction
 from lustrum.core.record import Run
+from lustrum.core.reserve import stop_at
 from lustrum.core.time_limit import is_worth_another
 from lustrum.head.exits import EXITS
 
@@ -78,7 +79,10 @@ def judge(run: Run, seen: Seen, now: float, full_since: float | None = None) -> 
         return Verdict(Action.STOP, None, f"step {step} of {goal} is saved")
     if run.cancel is not None:
         return Verdict(Action.STOP, Failure.CANCELLED, f"cancelled at step {step} of {goal}")
-    if now >= run.deadline_at:
+    if now >= stop_at(run):
+        if now < run.deadline_at:
+            why = f"stopped at step {step} of {goal} so that its export fits before the end"
+            return Verdict(Action.STOP, Failure.DEADLINE, why)
         return Verdict(Action.STOP, Failure.DEADLINE, f"deadline at step {step} of {goal}")
     if full_since is not None and (
         (run.checkpoint is not None and run.checkpoint.at > full_since)

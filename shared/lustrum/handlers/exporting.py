@@ -14,7 +14,8 @@ from typing import Any
 from lustrum.core.checkpoints import export_shortfall
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
-from lustrum.core.record import Checkpoint, Export, Run, shorten
+from lustrum.core.record import Checkpoint, Export, Moment, Run, shorten
+from lustrum.core.reserve import extension_hours
 from lustrum.handlers.disk import list_disk
 from lustrum.handlers.teardown import owned, told
 from lustrum.head.checkpoint_rule import MANIFEST, Layout, judge, newest_complete
@@ -42,7 +43,7 @@ def export_checkpoints(services: Services, run_id: str, execution: str) -> Answe
         yet.
     """
     now = services.now()
-    run = owned(services, run_id, execution)
+    run = _with_time(services, owned(services, run_id, execution), now)
     if run.cancel is not None and not run.cancel.export:
         return _exported(None, "the cancel asked for no export")
     if run.placement is None:
@@ -62,6 +63,28 @@ def export_checkpoints(services: Services, run_id: str, execution: str) -> Answe
             return answer
         run = services.ledger.load(run_id)
     return _whole_folder(services, run, now)
+
+
+def _with_time(services: Services, run: Run, now: float) -> Run:
+    """Give an export that is under way at the hard deadline the one extension the request allows:
+    a checkpoint is not destroyed while it is being exported.
+    """
+    going = [one for one in (run.export, run.whole_export) if one is not None]
+    copying = any(one.operation is not None and one.verified_at is None for one in going)
+    hours = extension_hours(run.plan)
+    if now < run.hard_deadline_at or run.extended_at_deadline or not hours or not copying:
+        return run
+
+    def edit(one: Run) -> Run:
+        if not one.extended_at_deadline:
+            one.extended_at_deadline = True
+            one.hard_deadline_at += hours * 3600
+            one.plan.hard_hours += hours
+            note = f"its export is under way: extended once by {hours:g} h"
+            one.history = [*one.history, Moment(state=one.state, at=now, note=note)]
+        return one
+
+    return services.ledger.change(run.run_id, edit)
 
 
 def _find_newest(services: Services, run: Run) -> Newest:

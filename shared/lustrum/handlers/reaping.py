@@ -140,7 +140,11 @@ def _reap_one(
         return _reap_unrecorded(services, run_id, sighting, now)
     acted = _end_or_repair(services, run, now)
     label = sighting.expires if sighting is not None else None
-    if label is not None and abs(label - run.hard_deadline_at) > LABEL_SKEW and not run.teardown:
+    if (
+        label is not None
+        and abs(label - run.hard_deadline_at) > LABEL_SKEW
+        and (run.teardown is None or run.state in (State.RELEASING, State.EXPORTING))
+    ):
         relabel(services, run)  # last: what fails here must not keep a run alive
     return acted
 

@@ -10,7 +10,7 @@ from lustrum import __version__
 from lustrum.core import names
 from lustrum.core.errors import MalformedEvent, NotFound, ServiceError
 from lustrum.core.events import Message, decode_push
-from lustrum.core.plan import RunPlan, make_plan, worst_cost
+from lustrum.core.plan import EXPORT_GRACE_HOURS, RunPlan, make_plan, worst_cost
 from lustrum.core.record import Cancel, Moment, Refused, Run, State, Stop, shorten
 from lustrum.core.request import (
     MAX_HOURS,
@@ -20,6 +20,7 @@ from lustrum.core.request import (
     StartRequest,
     parse_request,
 )
+from lustrum.core.reserve import waiting_price
 from lustrum.handlers.once import once
 from lustrum.wiring.services import Services
 
@@ -123,8 +124,15 @@ def extend(services: Services, request: ExtendRequest, event_id: str) -> Answer:
     def edit(run: Run) -> bool:
         if event_id in run.extended_by:
             return False
-        if run.is_over or run.teardown is not None:
+        exports = run.state in (State.RELEASING, State.EXPORTING)
+        if run.is_over or (run.teardown is not None and not exports):
             raise Refused(Stop.OVER, f"{run.run_id} is ending or over ({run.state})")
+        if run.teardown is not None:
+            _extend_export(run, request.hours)
+            run.extended_by = [*run.extended_by, event_id]
+            note = f"its export was extended by {request.hours:g} h"
+            run.history = [*run.history, Moment(state=run.state, at=now, note=note)]
+            return True
         hours = run.plan.hours + request.hours
         if hours > MAX_HOURS:
             raise Refused(
@@ -155,7 +163,12 @@ def extend(services: Services, request: ExtendRequest, event_id: str) -> Answer:
         services,
         f"{run.run_id}-extended-{event_id}",
         lambda: services.publisher.notify(
-            {"kind": "run.extended", "run_id": run.run_id, "deadline_at": run.deadline_at}
+            {
+                "kind": "run.extended",
+                "run_id": run.run_id,
+                "deadline_at": run.deadline_at,
+                "hard_deadline_at": run.hard_deadline_at,
+            }
         ),
     )
     if new:
@@ -166,6 +179,26 @@ def extend(services: Services, request: ExtendRequest, event_id: str) -> Answer:
         "status": "extended" if new else "duplicate",
         "deadline_at": run.deadline_at,
     }
+
+
+def _extend_export(run: Run, hours: float) -> None:
+    """Give an export more time, in place: the accelerators are gone, the training is over.
+
+    Raises:
+        Refused: longer, or dearer, than a run may be.
+    """
+    longest = MAX_HOURS + EXPORT_GRACE_HOURS
+    if run.plan.hard_hours + hours > longest:
+        raise Refused(Stop.HOURS, f"all of a run may last at most {longest:g} h")
+    cost = run.plan.worst_cost + hours * waiting_price(run.plan)
+    if cost > run.plan.cost_limit:
+        raise Refused(
+            Stop.COST,
+            f"that can cost ${cost:,.0f}, more than limits.cost_usd ${run.plan.cost_limit:,.0f}",
+        )
+    run.plan.hard_hours += hours
+    run.plan.worst_cost = round(cost, 2)
+    run.hard_deadline_at += hours * 3600
 
 
 def relabel(services: Services, run: Run) -> None:

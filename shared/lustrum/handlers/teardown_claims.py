@@ -17,6 +17,7 @@ from lustrum.core.record import (
     advance,
     check_owned,
 )
+from lustrum.core.reserve import extension_hours
 from lustrum.handlers.classification import text_of
 from lustrum.handlers.transition_calls import ClaimTeardown, Destroy, Note
 from lustrum.wiring.services import Services
@@ -64,6 +65,7 @@ def claim_teardown(services: Services, call: ClaimTeardown) -> Answer:
             "placed": run.placement is not None,
             "timing": run.plan.timing.model_dump(),
             "hard_deadline_at": run.hard_deadline_at,
+            "extension": 0 if run.extended_at_deadline else extension_hours(run.plan) * 3600,
         }
 
     return services.ledger.change(call.run_id, edit)
@@ -82,7 +84,7 @@ def note(services: Services, call: Note) -> Answer:
                 mine.problems = [*mine.problems[-50:], text]
         if call.state is not None:
             advance(run, call.state, now)
-        return {"state": run.state}
+        return {"state": run.state, "hard_deadline_at": run.hard_deadline_at}
 
     return services.ledger.change(call.run_id, edit)
 

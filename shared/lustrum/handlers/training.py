@@ -11,6 +11,7 @@ from lustrum.core.failures import Failure, classify_text, named
 from lustrum.core.progress import absorb, log_events
 from lustrum.core.readiness import lost_nodes, worker_was_replaced
 from lustrum.core.record import Job, Run, add_mishap, check_live, conclude, shorten, staging_tries
+from lustrum.core.reserve import stop_at
 from lustrum.core.verdict import OVER, UNTOLD, Action, Seen, Verdict, crashes_after, judge
 from lustrum.handlers import evidence
 from lustrum.head.last_error import last_error
@@ -180,8 +181,7 @@ def check_ray_job(services: Services, run_id: str, execution: str | None) -> Ans
     told = run.job.completed_at if run.job is not None else None
     if told is not None and now - told < HURRY_FOR:  # its log is not visible yet
         wait = min(HURRY, wait)
-    if disk.is_awaited:
-        wait = min(HURRY, wait)
+    wait = HURRY if disk.is_awaited else max(HURRY, min(wait, stop_at(run) - now))
     return {
         "next": verdict.action,
         "failure": verdict.failure,
