@@ -13,7 +13,7 @@ PY := .venv/bin/python
 export PYTHONPATH := $(CURDIR)/shared:$(CURDIR)/infra/workflow_engine/src:$(CURDIR)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup run test test-torch check stage simulate fuzz bench gpu test-cluster test-replay cov release fmt clean
+.PHONY: help setup run test test-torch check stage simulate fuzz bench gpu test-cluster test-nemo test-replay cov release fmt clean
 
 help: ## list every target with one line
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,7 +32,7 @@ run: setup ## local stack up, one request through its whole life, stack down [RE
 	@$(PY) -m infra.local.run $(REQUEST)
 
 test: setup ## every test but the slow and the cluster tier
-	$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not cluster"
+	$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not cluster and not nemo"
 
 .venv-torch/.ready: uv.lock | $(filter .uv/bin/uv,$(UV))
 	UV_PROJECT_ENVIRONMENT=.venv-torch $(UV) sync --frozen --quiet --only-group gpu --compile-bytecode
@@ -43,6 +43,10 @@ test-torch: setup .venv-torch/.ready ## the PyTorch example on the CPU; fetches 
 
 test-replay: setup ## the failures people reported, replayed
 	$(PY) -m pytest tests/replay
+
+test-nemo: setup ## NeMo-RL's own loader on every profile's command, v0.4.0 to v0.7.0 [NEMO_RL=clone of NVIDIA-NeMo/RL]
+	@test -n "$(NEMO_RL)" || { echo "NEMO_RL must name a clone of NVIDIA-NeMo/RL with its tags"; exit 2; }
+	NEMO_RL="$(NEMO_RL)" $(PY) -m pytest tests/nemo -m nemo
 
 check: setup ## lint, types, layers, staging, shell scripts, workflows
 	.venv/bin/ruff check .
@@ -77,7 +81,7 @@ test-cluster: setup ## real kube-apiserver and KubeRay operator (builds them the
 	$(PY) -m pytest tests/cluster -m cluster
 
 cov: setup ## branch coverage of the library but its head/ (own processes); fails below COVERAGE
-	$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not cluster" --cov=lustrum --cov-branch --cov-report=term:skip-covered \
+	$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not cluster and not nemo" --cov=lustrum --cov-branch --cov-report=term:skip-covered \
 	  --cov-fail-under=$(COVERAGE) $(addprefix tests/,core head functions replay cli adapters)
 
 release: setup ## check, test, tag the version that CHANGELOG names, build it into dist/

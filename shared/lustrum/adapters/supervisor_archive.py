@@ -15,6 +15,7 @@ from importlib.resources import files
 # Of `lustrum.head`: the supervisor and all that it imports beyond the standard library.
 MODULES = (
     "__init__",
+    "arithmetic",
     "checkpoint_files",
     "checkpoint_rule",
     "code_archive",
@@ -22,6 +23,7 @@ MODULES = (
     "gpu_counters",
     "gpu_sampler",
     "gpu_watch",
+    "image_scripts",
     "last_error",
     "model",
     "names",
@@ -29,11 +31,13 @@ MODULES = (
     "other_logs",
     "output",
     "process",
+    "recipe_numbers",
     "signature",
     "spec",
     "stage",
     "supervisor",
     "train",
+    "training_config",
     "training_log",
     "watcher",
 )

@@ -104,10 +104,15 @@ def train_spec(run: Run, settings: Settings, attempt: int, now: float) -> dict[s
 def stage_spec(run: Run, settings: Settings, step_folder: str | None) -> dict[str, Any]:
     """Return the spec of the staging job; ``step_folder`` is the imported ``step_N``, if any."""
     plan = run.plan
+    release = "" if plan.trainer else images.resolve(plan.image, plan.ray_version).release
     resume = None if step_folder is None else f"runs/{run.run_id}/{IMPORTED}/{step_folder}"
     return supervisor_spec(
         run.run_id,
         0,
+        command=training_argv(training_command(plan, run.wandb)) if release else [],
+        release=release or None,
+        algorithm=plan.algorithm,
+        workdir=workdir(plan),
         model=plan.model,
         fetch_model=plan.fetch_model,
         code=plan.code,

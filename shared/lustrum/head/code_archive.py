@@ -56,6 +56,20 @@ def fetch_code(spec: Spec, token: AccessToken, voice: Voice) -> str | None:
     return folder
 
 
+def place_command(spec: Spec, folder: str | None) -> list[str]:
+    """The command as run from the code's folder: what the code does not bring, the image has."""
+    if not folder or not spec.workdir:
+        return spec.command
+    command = []
+    for item in spec.command:
+        ours, theirs = os.path.join(folder, item), os.path.join(spec.workdir, item)
+        relative = re.fullmatch(r"[\w./-]+\.(py|yaml|yml|sh)", item) and not os.path.isabs(item)
+        command.append(theirs if relative and not os.path.exists(ours) else item)
+    if command[:2] == ["uv", "run"] and not os.path.exists(os.path.join(folder, "pyproject.toml")):
+        command[2:2] = ["--project", spec.workdir]
+    return command
+
+
 def download(spec: Spec, token: AccessToken, target: str) -> str:
     """Fetch the object to a file; return its sha256."""
     match = re.fullmatch(r"gs://([a-z0-9][a-z0-9._-]+)/(.+)", spec.code or "")

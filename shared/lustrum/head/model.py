@@ -105,10 +105,13 @@ def classify_fetch(output: str) -> str:
     """The failure class of a failed model download."""
     for failure, pattern in (
         ("LUSTRE_FULL", r"No space left on device|Disk quota exceeded"),
-        ("ACCESS", r"GatedRepo|401 Client Error|403 Client Error|Unauthorized|Forbidden"),
+        (
+            "ACCESS",
+            r"GatedRepo|gated dataset|401 Client Error|403 Client Error|Unauthorized|Forbidden",
+        ),
         (
             "CONFIG",
-            r"RepositoryNotFound|404 Client Error|HFValidationError|"
+            r"RepositoryNotFound|DatasetNotFound|404 Client Error|HFValidationError|"
             r"No module named 'huggingface_hub'",
         ),
     ):

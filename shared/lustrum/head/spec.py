@@ -28,6 +28,8 @@ class Spec:
     hf_home: str | None = None  # null: <lustre>/cache/huggingface
     code: str | None = None  # gs://bucket/path/code.zip
     resume_from: str | None = None  # a step folder on Lustre, absolute or below `lustre`
+    release: str = ""  # stage: of NeMo-RL, `command` is then read by its own loader
+    algorithm: str = "grpo"  # of that command
     folders: list[str] = field(default_factory=list)  # stage: make these below the run, no more
     checkpoint_layout: str = "nemo-rl"  # a name of LAYOUTS, or "own" with the next two
     checkpoint_pattern: str | None = None  # a step's folder, {step} or {step:07} in it

@@ -14,6 +14,7 @@ from lustrum.head.network import AccessToken
 from lustrum.head.output import Voice
 from lustrum.head.process import Signals
 from lustrum.head.spec import Spec
+from lustrum.head.training_config import check_command, check_shape, fetch_data
 
 
 def stage(spec: Spec, voice: Voice, token: AccessToken, signals: Signals) -> int:
@@ -27,9 +28,12 @@ def stage(spec: Spec, voice: Voice, token: AccessToken, signals: Signals) -> int
             return 0
         remove_half_conversion(spec, voice)
         resumed = adopt_checkpoint(spec, voice)
-        fetch_code(spec, token, voice)
+        folder = fetch_code(spec, token, voice)
+        check_command(spec, voice, signals, folder, resumed)
         if spec.fetch_model and spec.model:
             fetch_model(spec, voice, signals)
+            check_shape(spec)
+            fetch_data(spec, voice, signals, folder)
         usage = shutil.disk_usage(spec.lustre)
         voice.event(
             "stage.done", resume_step=resumed, free_bytes=usage.free, capacity_bytes=usage.total

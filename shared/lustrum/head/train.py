@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import threading
 import time
 from collections.abc import Callable
@@ -19,7 +18,7 @@ from lustrum.head.checkpoint_files import (
     take_over,
 )
 from lustrum.head.checkpoint_rule import MANIFEST, newest_complete
-from lustrum.head.code_archive import fetch_code
+from lustrum.head.code_archive import fetch_code, place_command
 from lustrum.head.exits import EXITS, Refused, Stopped, failure_of
 from lustrum.head.gpu_watch import GpuWatch
 from lustrum.head.model import check_model, mark_conversion, remove_half_conversion
@@ -129,20 +128,6 @@ def attempt(spec: Spec, voice: Voice, token: AccessToken, signals: Signals) -> E
         paths = [folder, environment.get("PYTHONPATH", "")]
         environment["PYTHONPATH"] = os.pathsep.join(path for path in paths if path)
     return watch(spec, voice, signals, command, folder or spec.workdir, environment, done)
-
-
-def place_command(spec: Spec, folder: str | None) -> list[str]:
-    """The command as run from the code's folder: what the code does not bring, the image has."""
-    if not folder or not spec.workdir:
-        return spec.command
-    command = []
-    for item in spec.command:
-        ours, theirs = os.path.join(folder, item), os.path.join(spec.workdir, item)
-        relative = re.fullmatch(r"[\w./-]+\.(py|yaml|yml|sh)", item) and not os.path.isabs(item)
-        command.append(theirs if relative and not os.path.exists(ours) else item)
-    if command[:2] == ["uv", "run"] and not os.path.exists(os.path.join(folder, "pyproject.toml")):
-        command[2:2] = ["--project", spec.workdir]
-    return command
 
 
 def fill(command: list[str], resume: str) -> list[str]:
