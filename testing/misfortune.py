@@ -57,12 +57,15 @@ class Misfortune:
         self.cells: set[tuple[str, str]] = set()  # state, kind: faults that are no failed call
         self._tasks: set[Any] = set()
         self._waiting = list(trial.schedule.faults)
-        self._extended = 0
+        self._entries: dict[str, int] = {}  # how often each state was entered
 
     def watch(self, run_id: str, state: str) -> None:
         """A run entered a state: what waits for it is on its way."""
         self.trial.seam.state = state
+        self._entries[state] = self._entries.get(state, 0) + 1
         for fault in [one for one in self._waiting if one.state == state]:
+            if fault.detail.get("entry", 1) > self._entries[state]:
+                continue
             self._waiting.remove(fault)
             self._later(fault.after, fault)
 

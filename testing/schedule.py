@@ -206,6 +206,12 @@ def _add(plan: Schedule, kind: str, chance: random.Random) -> None:
     if kind in _WORLD:
         _WORLD[kind](world, chance, plan)
         return
+    if kind in ("preempt", "head") and chance.random() < 0.5:
+        # Each attempt loses it before it could save: that is nobody's crash loop.
+        for entry in range(1, chance.choice([3, 4, 6])):
+            detail = {**_DETAIL[kind](chance, "TRAINING"), "entry": entry}
+            plan.faults.append(Fault(kind, "TRAINING", chance.choice([20.0, 50.0]), detail))
+        return
     for _ in range(chance.choice([1, 1, 2, 3])):
         state, after = _when(chance, ENDING if kind in _LATE and chance.random() < 0.6 else STATES)
         plan.faults.append(Fault(kind, state, after, _DETAIL[kind](chance, state)))
@@ -371,17 +377,40 @@ def _exports(world: World, chance: random.Random, plan: Schedule) -> None:
 
 
 def _scripts(world: World, chance: random.Random, plan: Schedule) -> None:
-    for number in range(1, chance.choice([2, 3, 6])):
-        world.scripts[str(number)] = {
-            "fail_at": chance.choice([None, 3, 3, 9, 15]),
-            "hang_at": chance.choice([None, None, None, 7]),
-            "leave_at": chance.choice([None, None, None, None, 5]),
-            "silent": chance.random() < 0.2,
-            "mute": chance.random() < 0.1,
-            "torn": chance.random() < 0.5,
-            "exit_code": chance.choice([1, 1, 137]),
-            "lag": chance.choice([0.0, 0.0, 20.0]),
-        }
+    """One of: the same step kills it again and again; it dies at ever later steps; it hangs each
+    time; it runs out of memory; or each attempt has its own fate.
+    """
+    fate = chance.choice(["loop", "later", "hang", "memory", "any", "any"])
+    first = chance.choice([1, 2, 3])
+    for number in range(1, 9):
+        script: dict[str, Any] = {"torn": chance.random() < 0.5}
+        if fate == "loop":
+            script["fail_at"] = first
+        elif fate == "later":
+            script["fail_at"] = 2 * number + 1
+        elif fate == "hang":
+            script["hang_at"] = 2 * number + 1
+        elif fate == "memory":
+            script.update(fail_at=2 * number + 1, exit_code=137)
+        else:
+            script.update(_any_fate(chance))
+        world.scripts[str(number)] = script
+    if fate == "later" and chance.random() < 0.7:
+        plan.request["limits"] = {"attempts": chance.choice([1, 2, 3])}
+    if fate == "hang":
+        plan.request["limits"] = {"hours": 10.0, "cost_usd": 100_000.0}
+
+
+def _any_fate(chance: random.Random) -> dict[str, Any]:
+    return {
+        "fail_at": chance.choice([None, None, 3, 9, 15]),
+        "hang_at": chance.choice([None, None, None, 7]),
+        "leave_at": chance.choice([None, None, None, None, 5]),
+        "silent": chance.random() < 0.2,
+        "mute": chance.random() < 0.1,
+        "exit_code": chance.choice([1, 1, 137]),
+        "lag": chance.choice([0.0, 0.0, 20.0]),
+    }
 
 
 def _events(world: World, chance: random.Random, plan: Schedule) -> None:
@@ -432,18 +461,17 @@ def _slots(world: World, chance: random.Random, plan: Schedule) -> None:
 
 
 def _limits(world: World, chance: random.Random, plan: Schedule) -> None:
-    limits: dict[str, Any] = {}
-    if chance.random() < 0.6:
-        limits["hours"] = chance.choice([1.0, 1.5, 2.5])
-    if chance.random() < 0.4:
+    limits: dict[str, Any] = dict(plan.request.get("limits", {}))
+    if chance.random() < 0.7:
+        limits["hours"] = chance.choice([1.0, 1.2, 1.5, 2.5])
+        world.step_seconds = chance.choice([60.0, 300.0, 300.0, 900.0])
+    if chance.random() < 0.3:
         limits["attempts"] = chance.choice([1, 2, 3])
-    if chance.random() < 0.4:
+    if chance.random() < 0.3:
         limits["capacity_wait_minutes"] = chance.choice([5.0, 20.0])
     plan.request["limits"] = limits
     if chance.random() < 0.3:
         plan.request["checkpoints"] = {"required": False}
-    if chance.random() < 0.4:
-        world.step_seconds = chance.choice([300.0, 900.0])
 
 
 _WORLD: dict[str, Any] = {
