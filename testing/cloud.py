@@ -67,6 +67,7 @@ class Deploy:
     status: str | None = None  # of the build, when it is neither SUCCESS nor FAILURE
     output: bool = True  # whether its result can be read
     late: bool = False  # what it asked for is made although it was cancelled
+    stubborn: bool = False  # a cancel does not end it
     locks: bool = False  # it dies with the lock of its state: every destroy build fails
 
 
@@ -114,6 +115,7 @@ class Cloud:
         self.linger = 0.0  # seconds that a machine outlives its cluster
         self.remains: list[Machine] = []
         self.locked: set[str] = set()
+        self.stubborn: set[str] = set()  # builds that no cancel ends
         self.on_cluster: Callable[[FakeKubernetes], None] = lambda kubernetes: None
         self.buckets: set[str] | None = None  # None: every bucket exists
         self.submissions: list[dict[str, Any]] = []
@@ -146,6 +148,8 @@ class Cloud:
 
     def _deploy(self, identity: str, subs: dict[str, str]) -> None:
         plan = self.deploys.pop(0) if self.deploys else Deploy()
+        if plan.stubborn:
+            self.stubborn.add(identity)
         run_id, zone = subs["_RUN_ID"], subs["_ZONE"]
         labels = names.labels(run_id, float(subs["_EXPIRES"]))
         self.deployments += 1
@@ -490,7 +494,7 @@ class FakeBuilds(Builds):
     def cancel(self, build_id: str) -> None:
         self._cloud.call("builds", "cancel")
         build = self._cloud.build(build_id)
-        if build.is_live:
+        if build.is_live and build_id not in self._cloud.stubborn:
             self._cloud.agenda.after(
                 10, lambda: self._cloud._end_build(build_id, "CANCELLED", {}, {})
             )

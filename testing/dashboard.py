@@ -62,6 +62,7 @@ class Job:
     log: list[str] = field(default_factory=list)
     cause: str = ""  # what really ended it: program, node, head, goal, limit; empty: nothing did
     ended: float | None = None
+    moved: float = 0.0  # when it last finished a step
     told: bool = False  # its end was published
 
 
@@ -265,6 +266,7 @@ class Dashboard:
                     },
                 )
             self.files.reached = max(self.files.reached, number)
+            job.moved = self.agenda.now()
             if number >= goal or number in (script.leave_at, script.data_end_at):
                 ended = "data" if number == script.data_end_at else "time_limit"
                 ended = "goal" if number >= goal else ended

@@ -215,6 +215,8 @@ def _add(plan: Schedule, kind: str, chance: random.Random) -> None:
     for _ in range(chance.choice([1, 1, 2, 3])):
         state, after = _when(chance, ENDING if kind in _LATE and chance.random() < 0.6 else STATES)
         plan.faults.append(Fault(kind, state, after, _DETAIL[kind](chance, state)))
+    if kind == "list" and chance.random() < 0.6:
+        world.destroys = ["lies"]
     if kind == "call":
         world.slow_calls = any(one.detail.get("mode") == "slow" for one in plan.faults)
 
@@ -240,7 +242,11 @@ def _call(chance: random.Random, state: str) -> dict[str, Any]:
 
 def _list(chance: random.Random, state: str) -> dict[str, Any]:
     service = chance.choice(["gke", "lustre", "compute", "builds", "*", "workflows"])
-    mode = chance.choice(["hide", "hide", "stale", "partial"])
+    mode = chance.choice(["hide", "hide", "stale", "partial", "partial"])
+    if mode == "hide" and chance.random() < 0.4:  # every list at once, for one look or two
+        return {"mode": mode, "count": chance.choice([4, 8]), "function": "take_inventory"}
+    if mode == "partial":  # a zone does not answer
+        return {"mode": mode, "count": 10_000, "lasting": chance.choice([300.0, 900.0, 1800.0])}
     return {
         "mode": mode,
         "service": service if service != "workflows" or mode != "hide" else "*",
@@ -352,6 +358,11 @@ _DETAIL: dict[str, Any] = {
 
 
 def _deploys(world: World, chance: random.Random, plan: Schedule) -> None:
+    if chance.random() < 0.3:  # a build that outlives the wish to end it
+        world.deploys.append({"seconds": 4000.0, "stubborn": True})
+        detail = {"what": "cancel", "number": 0, "twice": False}
+        plan.faults.append(Fault("user", "PROVISIONING", 300.0, detail))
+        return
     for _ in range(chance.choice([1, 1, 2, 3])):
         world.deploys.append(
             {

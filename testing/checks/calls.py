@@ -161,6 +161,10 @@ class Calls:
             ),
             None,
         )
+        if job is not None and job.status == "RUNNING" and not job.cause:
+            still = now - max(job.moved, job.began, run.progress.at)
+            most = timing.stall + timing.doorbell + (SLACK if narrow else 4 * 3600.0)
+            trial.expect("time: a hang is noticed", still <= most, still)
         if job is None or job.ended is None or not narrow:
             return
         late = now - job.ended

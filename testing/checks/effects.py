@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from lustrum.core.failures import Failure
 from lustrum.core.record import Run
 
 from testing.checks.trial import LIVE, Trial
@@ -200,7 +201,11 @@ class Effects:
         before = [one for one in self.submitted if one.mode == "train" and one is not job]
         running = [one.identity for one in before if one.status == "RUNNING" and not one.cause]
         trial.expect("doubled: a training beside another", not running, running)
-        trial.expect("limit: attempts", job.spec["attempt"] <= run.plan.attempts, job.identity)
+        trial.expect(
+            "limit: attempts",
+            job.spec["attempt"] - run.times(Failure.TIME_LIMIT) <= run.plan.attempts,
+            job.identity,
+        )
         trial.expect("who: the attempt of the record", job.spec["attempt"] == run.attempt)
         files = [one.files for one in trial.life.cloud.instances if one.name == run.run_id]
         if not files:
