@@ -93,12 +93,14 @@ class Effects:
         )
 
     def _may_create(self, run: Run) -> bool:
-        now = self.trial.now
-        if run.is_over or now > run.deadline_at + 61 + RACE:
+        """Say whether the run did not end before who acts now began to."""
+        who, now = self.trial.seam.who, self.trial.now
+        began = min(who.at or now, now) - RACE + self.trial.schedule.world.skew
+        if run.is_over or began > run.deadline_at + 61:
             return False
-        if run.teardown is not None and now - run.teardown.claimed_at > RACE:
+        if run.teardown is not None and began > run.teardown.claimed_at:
             return False
-        return run.cancel is None or now - run.cancel.at <= RACE
+        return run.cancel is None or began <= run.cancel.at
 
     def _extended_lately(self, run: Run) -> bool:
         """Say whether the run was given hours since this deploy was placed."""
