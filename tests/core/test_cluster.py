@@ -174,7 +174,8 @@ class TestTrouble:
             ("head", 0, False),
             ("head", 2, False),
             ("head", 3, True),
-            ("worker", 9, False),
+            ("worker", 2, False),
+            ("worker", 3, True),  # its GPUs are paid for meanwhile
         ),
     )
     def test_trouble_of_a_container_that_does_not_start(

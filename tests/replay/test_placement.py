@@ -84,6 +84,20 @@ class TestStockOut:
         assert run.mishaps[0].failure == "STOCKOUT"
         assert run.outcome == "SUCCEEDED"
 
+    @pytest.mark.parametrize(("zones", "minutes"), [(2, 15), (1, 61)])
+    def test_nodes_that_are_sold_out_are_waited_for_only_without_another_zone(
+        self, zones: int, minutes: float
+    ) -> None:
+        life = Life()
+        life.cloud.on_cluster = lambda kubernetes: setattr(kubernetes, "room", 0)
+        wanted = ["us-east1-b", "us-central1-a"][:zones]
+        run = life.run(to_the_end({"zones": wanted}))
+        check_nothing_is_left(life, run)
+        began = [one.at for one in run.history if one.state == "WAITING_FOR_GPUS"]
+        assert [mishap.failure for mishap in run.mishaps] == ["STOCKOUT"] * zones
+        assert (run.mishaps[0].at - began[0]) / 60 == pytest.approx(minutes, abs=5)
+        assert len(began) == zones
+
     def test_d4_every_zone_is_tried_once_and_then_it_ends(self) -> None:
         life = Life()
         life.cloud.deploys = [Deploy("STOCKOUT", "GCE_STOCKOUT")] * 9

@@ -50,6 +50,8 @@ if [[ $code == 1 ]] && python3 "$HERE/classify.py" deploy.log | grep -qi unautho
 fi
 remaining=$(python3 "$HERE/inventory.py" look)
 if [[ $code == 124 || $code == 137 ]]; then
+  # What Terraform waited for in vain may have said why.
+  [[ $(python3 "$HERE/classify.py" deploy.log | field class) == UNKNOWN ]] || fail_from deploy.log "$remaining"
   finish failed INFRA_TRANSIENT "the deploy was not over after $SECONDS_TO_DEPLOY seconds" "$remaining"
 fi
 [[ $code == 0 ]] || fail_from deploy.log "$remaining"

@@ -53,7 +53,18 @@ _PULL_NEVER = re.compile(
 _START_TROUBLE = frozenset(
     {"CrashLoopBackOff", "RunContainerError", "CreateContainerError", "CreateContainerConfigError"}
 )
-STARTS = 3  # restarts of a head after which waiting is given up; workers run the same image
+STARTS = 3  # restarts of a container after which waiting is given up
+STUCK = 300.0  # seconds a worker's container may fail to be made while its GPUs are paid for
+# A fault of one node, not of what should run on it: the pod's next place may be a sound one.
+_NODE_FAULT = re.compile(
+    r"nvidia-container-cli|nvml|driver/library version mismatch|driver not loaded|no such device"
+    r"|unknown device|cdi device|failed to create (?:pod )?sandbox|cni|too many open files",
+    re.IGNORECASE,
+)
+_NO_FILES = re.compile(
+    r"\b(?:secrets?|configmaps?)\b.{0,120}\bnot found|couldn.t find key|non-existent config key",
+    re.IGNORECASE,
+)
 
 
 def cluster_is_ready(cluster: Object, workers: int) -> bool:
@@ -71,13 +82,23 @@ def cluster_is_ready(cluster: Object, workers: int) -> bool:
 
 
 def trouble(
-    pods: Iterable[Object], events: Iterable[Object], run_id: str, since: float
+    pods: Iterable[Object],
+    events: Iterable[Object],
+    run_id: str,
+    since: float,
+    now: float | None = None,
 ) -> tuple[Failure, str] | None:
     """Return the worst trouble that pods and events since a moment show, or None.
 
     A fatal class wins over a passing one; events of other objects do not count.
+
+    Args:
+        pods, events: as Kubernetes lists them.
+        run_id: whose.
+        since: epoch seconds; older events do not count.
+        now: epoch seconds; None: how long a pod has been stuck is not looked at.
     """
-    found = [*_pod_trouble(pods), *_event_trouble(events, run_id, since)]
+    found = [*_pod_trouble(pods, now), *_event_trouble(events, run_id, since)]
     found.sort(key=lambda item: item[0] not in FATAL)
     return found[0] if found else None
 
@@ -93,7 +114,7 @@ def lost_nodes(
     gone, restarted = False, None
     for pod in pods:
         status = pod.get("status") or {}
-        ended = _ended(status)
+        ended = _ended(pod)
         if ended is not None and ended < since:
             continue  # a pod that an earlier loss left behind
         text = f"{status.get('reason', '')} {status.get('message', '')}".lower()
@@ -124,7 +145,7 @@ def worker_was_replaced(pods: Iterable[Object], since: float) -> bool:
     )
 
 
-def _pod_trouble(pods: Iterable[Object]) -> Iterable[tuple[Failure, str]]:
+def _pod_trouble(pods: Iterable[Object], now: float | None) -> Iterable[tuple[Failure, str]]:
     for pod in pods:
         name = pod["metadata"]["name"]
         for container in (pod.get("status") or {}).get("containerStatuses") or []:
@@ -133,7 +154,8 @@ def _pod_trouble(pods: Iterable[Object]) -> Iterable[tuple[Failure, str]]:
             if waiting.get("reason") in _IMAGE_TROUBLE:
                 yield _pull_failure(pod, message), f"pod {name}: {message}"
             elif waiting.get("reason") in _START_TROUBLE:
-                yield _start_failure(pod, container), f"pod {name}: {_how_it_ended(container)}"
+                how = _how_it_ended(container)
+                yield _start_failure(pod, container, how, now), f"pod {name}: {how}"
 
 
 def _pull_failure(pod: Object, message: str) -> Failure:
@@ -148,11 +170,25 @@ def _pull_failure(pod: Object, message: str) -> Failure:
     return Failure.INFRA_TRANSIENT if passing else Failure.IMAGE_ERROR
 
 
-def _start_failure(pod: Object, container: Object) -> Failure:
-    """A head that never starts shows what is wrong with the image before a GPU is up."""
-    is_head = _kind(pod) == "head"
-    often = int(container.get("restartCount") or 0) >= STARTS
-    return Failure.IMAGE_ERROR if is_head and often else Failure.INFRA_TRANSIENT
+def _start_failure(pod: Object, container: Object, how: str, now: float | None) -> Failure:
+    """A head that never starts shows what is wrong with the image before a GPU is up; a worker
+    that cannot start is paid for while it is tried again, and in another zone it would not either.
+    """
+    if _kind(pod) == "worker" and _NODE_FAULT.search(how):
+        return Failure.INFRA_TRANSIENT
+    if int(container.get("restartCount") or 0) >= STARTS:
+        return Failure.IMAGE_ERROR if _kind(pod) else Failure.INFRA_TRANSIENT
+    conditions = (pod.get("status") or {}).get("conditions") or []
+    placed = [
+        _epoch(one.get("lastTransitionTime"))
+        for one in conditions
+        if one.get("type") == "PodScheduled" and one.get("status") == "True"
+    ]
+    reason = container["state"]["waiting"]["reason"]
+    never_made = not container.get("restartCount") and reason != "CrashLoopBackOff"
+    if now is not None and placed and never_made and now - max(placed) >= STUCK:
+        return Failure.CONFIG
+    return Failure.INFRA_TRANSIENT
 
 
 def _kind(pod: Object) -> str:
@@ -197,6 +233,11 @@ def _event_trouble(
         if reason.startswith("InvalidRayCluster"):
             yield Failure.CONFIG, f"KubeRay refuses the RayCluster: {message}"
             continue
+        if reason == "FailedMount" and _NO_FILES.search(message):
+            # The first try may come before the object is there; the kubelet counts its tries.
+            if int(event.get("count") or 1) >= STARTS:
+                yield Failure.CONFIG, f"{reason}: {message}"
+            continue
         failure = classify_text(f"{reason} {message}")
         if failure is Failure.IMAGE_ERROR and not _PULL_NEVER.search(message):
             continue  # the next pull may have gone well: the pod's own state tells
@@ -208,15 +249,21 @@ def _is_ours(event: Object, run_id: str) -> bool:
     return str((event.get("involvedObject") or {}).get("name", "")).startswith(run_id)
 
 
-def _ended(status: Object) -> float | None:
-    """Return when a pod's newest container ended, None while one runs or nothing is known."""
+def _ended(pod: Object) -> float | None:
+    """Return when a pod ended: when its newest container did, else when it was last told of. None
+    while a container runs. A pod that was evicted before it ran names no container.
+    """
+    status = pod.get("status") or {}
     moments = []
     for container in status.get("containerStatuses") or []:
         ended = (container.get("state") or {}).get("terminated")
         if not ended:
             return None
         moments.append(_epoch(ended.get("finishedAt")))
-    return max(moments, default=None)
+    if moments or status.get("phase") not in ("Failed", "Succeeded"):
+        return max(moments, default=None)
+    told = [_epoch(one.get("lastTransitionTime")) for one in status.get("conditions") or []]
+    return max([*told, _epoch(pod["metadata"].get("creationTimestamp"))])
 
 
 def _moment(event: Object) -> float:

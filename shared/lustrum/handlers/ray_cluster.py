@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lustrum.adapters.supervisor_archive import supervisor_archive
 from lustrum.core import kubernetes_objects, names
+from lustrum.core.build_substitutions import next_zone
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
 from lustrum.core.readiness import CLOCK_SKEW, FATAL, cluster_is_ready, trouble
@@ -18,6 +19,7 @@ from lustrum.wiring.services import Services
 if TYPE_CHECKING:  # a function that needs neither does not load them
     from lustrum.adapters.kubernetes import Kubernetes
 
+SOLD_OUT = 600.0  # seconds of a stock-out after which another zone, if there is one, is better
 HURRY = 10.0  # seconds between looks once the first GPU node is up
 Answer = dict[str, Any]
 _HEAD_ONLY = frozenset({State.PROVISIONING, State.STARTING_HEAD, State.STAGING})
@@ -143,9 +145,19 @@ def _look(
 ) -> Answer:
     since = run.history[-1].at - CLOCK_SKEW if run.history else 0.0
     pods = kubernetes.pods(run.run_id)
-    found = trouble(pods, kubernetes.events(), run.run_id, since)
+    now, events = services.now(), list(kubernetes.events())
+    found = trouble(pods, events, run.run_id, since, now)
     if found is not None and found[0] in FATAL:
         return _not_ready(found[1], found[0])
+    if (
+        workers
+        and run.history
+        and now - run.history[-1].at >= SOLD_OUT
+        and next_zone(run, services.settings.slots)
+    ):
+        lately = trouble((), events, run.run_id, now - SOLD_OUT)
+        if lately is not None and lately[0] is Failure.STOCKOUT:
+            return _not_ready(f"{lately[1]}; there is another zone", Failure.STOCKOUT)
     if workers:
         _count_accelerators(services, run, pods)
     if cluster_is_ready(cluster, workers):
