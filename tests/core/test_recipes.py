@@ -5,13 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from lustrum.core import recipes
 from lustrum.core.images import NEMO, TABLE
-from lustrum.core.plan import profiles, training_command
+from lustrum.core.plan import make_plan, profiles, training_command
 from lustrum.core.recipes import find, parameters, sizes
-from lustrum.core.request import BadRequest, read_request
+from lustrum.core.request import BadRequest, StartRequest, read_request
 from lustrum.core.training_command import training_argv
 from lustrum.head.arithmetic import faults, working_nodes
+from lustrum.head.recipe_numbers import SETTINGS
 
 from testing.samples import plan
 
@@ -191,6 +194,11 @@ class TestNodes:
         one = {"policy.megatron_cfg": {"tensor_model_parallel_size": 8}}
         assert "nodes that work: 4, 8" in refused(nodes=2, overrides=one).reason
 
+    def test_with_a_batch_that_cannot_be_the_nodes_are_those_of_one_that_can(self) -> None:
+        bad = refused(nodes=3, overrides={"policy.train_global_batch_size": 500})
+        assert bad.field == "overrides.policy.train_global_batch_size"
+        assert bad.reason.endswith("nodes that work: 2, 4, 8, 16, 32, 64")
+
     def test_a_batch_that_was_given_is_at_fault_itself(self) -> None:
         overrides = {
             "grpo.num_prompts_per_step": 6,
@@ -230,6 +238,30 @@ def keys(release: tuple[int, int] = (0, 7), algorithm: str = "grpo", **more: Any
     return [fault.key for fault in faults(algorithm, release, {**GRPO, **changed})]
 
 
+class TestAnything:
+    @given(
+        st.dictionaries(
+            st.sampled_from([one.replace("<algorithm>", "grpo") for one in SETTINGS]),
+            st.none() | st.booleans() | st.integers(-2, 70) | st.text(max_size=3)
+            | st.floats(-2, 70) | st.lists(st.integers(0, 3), max_size=2)
+            | st.dictionaries(st.sampled_from(["enabled", "num_nodes"]), st.integers(-1, 3)),
+            max_size=4,
+        ),
+        st.sampled_from(["", "+", "++"]),
+        st.sampled_from([profile for profile, one in profiles().items() if one.recipe]),
+    )  # fmt: skip
+    def test_overrides_are_planned_or_refused(
+        self, overrides: dict[str, Any], mark: str, profile: str
+    ) -> None:
+        marked = {mark + key: value for key, value in overrides.items()}
+        try:
+            asked = read_request({"profile": profile, "overrides": marked, "limits": RICH})
+            assert isinstance(asked, StartRequest)
+            make_plan(asked, "rl-0123456789", "bucket")
+        except BadRequest as bad:
+            assert bad.field and bad.reason
+
+
 class TestRules:
     def test_what_fits(self) -> None:
         assert keys() == []
@@ -254,6 +286,13 @@ class TestRules:
              "policy.generation.colocated.resources.num_nodes"),
             ({"policy__generation__colocated__enabled": False},
              "policy.generation.colocated.resources.gpus_per_node"),
+            ({"policy__dtensor_cfg__enabled": False}, "policy.megatron_cfg.enabled"),
+            ({"policy__megatron_cfg__enabled": True}, "policy.megatron_cfg.enabled"),
+            ({"policy__generation__backend": None}, "policy.generation"),
+            ({"policy__generation__colocated__enabled": "no"},
+             "policy.generation.colocated.enabled"),
+            ({"policy__generation__colocated__resources__num_nodes": "2"},
+             "policy.generation.colocated.resources.num_nodes"),
             ({"policy__train_global_batch_size": 0}, "policy.train_global_batch_size"),
             ({"grpo__num_prompts_per_step": True}, "grpo.num_prompts_per_step"),
             ({"loss_fn__force_on_policy_ratio": True, "policy__train_global_batch_size": 128},

@@ -349,7 +349,8 @@ def _fit(plan: RunPlan, given: Collection[str]) -> tuple[RunPlan, list[BadReques
         else BadRequest(f"overrides.{one.key}", one.value, one.reason)
         for one in recipes.check(recipe, release, numbers, given)
     ]
-    return plan.model_copy(update={"parallel": recipes.told(recipe, release, numbers)}), faults
+    cut = "" if faults else recipes.told(recipe, release, numbers)
+    return plan.model_copy(update={"parallel": cut}), faults
 
 
 def _is_whole(value: JsonValue, largest: int) -> bool:

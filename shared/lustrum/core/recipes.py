@@ -20,7 +20,7 @@ from pydantic import JsonValue
 
 from lustrum.core.overrides import split_key
 from lustrum.head.arithmetic import faults, working_nodes
-from lustrum.head.recipe_numbers import SETTINGS, Fault, Model, Numbers
+from lustrum.head.recipe_numbers import BATCH, SETTINGS, Fault, Model, Numbers
 
 GIB = 2**30
 # Bytes of a checkpoint for each parameter. Megatron's distributed optimizer: bf16 weights, fp32
@@ -150,6 +150,8 @@ def check(
     """Return what cannot work; a fault of the nodes says which numbers of nodes would."""
     version, model = _version(release), cut_of(str(settings.get("policy.model_name")))
     found = faults(recipe.algorithm, version, settings, model, given)
+    if any(one.key == BATCH for one in found):  # then the nodes are those of a batch that fits
+        settings = {**settings, BATCH: Numbers(recipe.algorithm, settings).samples()}
     return [
         Fault(one.key, one.value, one.reason + "; " + _that_work(recipe, version, settings, model))
         if one.key == "cluster.num_nodes"

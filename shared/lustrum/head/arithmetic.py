@@ -26,6 +26,7 @@ from lustrum.head.recipe_numbers import (
 )
 
 MAX_NODES = 64
+_COUNTS = ("_size", "_step", "_prompt", "_per_node", "num_nodes")
 
 
 def faults(
@@ -45,7 +46,7 @@ def faults(
         given: keys that the request set: of two that do not fit, one of these is at fault.
     """
     numbers = Numbers(algorithm, settings)
-    found = _notis_count(numbers)
+    found = _not_usable(numbers) or _backend(numbers)
     if found:
         return found
     return [
@@ -75,17 +76,31 @@ def working_nodes(
     ]
 
 
-def _notis_count(numbers: Numbers) -> list[Fault]:
-    """Return the counts that are none; an interpolation that could not be followed is left out."""
-    names = [one for one in SETTINGS if one.endswith(("_size", "_step", "_prompt", "_per_node"))]
-    return [
-        Fault(numbers.key(one), numbers[one], "must be a whole number, 1 or more")
-        for one in [*names, NODES]
-        if "split" not in one
-        and numbers[one] is not None
-        and not is_count(numbers[one])
-        and not str(numbers[one]).startswith("${")
-    ]
+def _not_usable(numbers: Numbers) -> list[Fault]:
+    """Return counts that are none and switches that are neither on nor off; an interpolation that
+    could not be followed is left out.
+    """
+    found = []
+    for name, default in SETTINGS.items():
+        value = numbers[name]
+        if value is None or str(value).startswith("${"):
+            continue
+        if isinstance(default, bool) and not isinstance(value, bool):
+            found.append(Fault(numbers.key(name), value, "must be true or false"))
+        elif name.endswith(_COUNTS) and "split" not in name and not is_count(value):
+            found.append(Fault(numbers.key(name), value, "must be a whole number, 1 or more"))
+    return found
+
+
+def _backend(numbers: Numbers) -> list[Fault]:
+    key = "policy.megatron_cfg.enabled"
+    other = "policy.dtensor_cfg.enabled"
+    if numbers[key] == numbers[other]:
+        reason = f"{key} or {other} must be true, and not both"
+        return [Fault(key, numbers[key], reason)]
+    if numbers.algorithm in SAMPLED and numbers["policy.generation.backend"] is None:
+        return [Fault("policy.generation", None, f"is needed by {numbers.algorithm}")]
+    return []
 
 
 def _validation(numbers: Numbers, release: tuple[int, int]) -> list[Fault]:
