@@ -13,6 +13,7 @@ KNOWN = {
     *ONCE,
     "run.extended",
     "run.alert",
+    "run.revived",
     "request.rejected",
     "event.rejected",
     "stranger",

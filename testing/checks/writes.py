@@ -74,7 +74,7 @@ WRITERS: dict[str, tuple[str, ...]] = {
     "run_id": (),
     "key": (),
     "created_at": (),
-    "execution": ("advance_run:claim",),
+    "execution": ("advance_run:claim", "reap_runs"),
     "placement": ("advance_run:place", "stage_data", "close_run"),
     "zone_attempts": ("advance_run:place",),
     "zones_tried": ("advance_run:place", "advance_run:failed"),

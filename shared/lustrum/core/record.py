@@ -222,6 +222,8 @@ class Run(BaseModel):
     cancel: Cancel | None = None
     execution: str | None = None  # the rl_run execution that owns the run
     callback_url: str | None = None
+    revivals: list[State] = Field(default_factory=list)  # where a dead rl_run was replaced
+    revived_in: State | None = None  # a new rl_run is on its way to the state it died in
     placement: Placement | None = None
     zone_attempts: int = 0
     zones_tried: list[str] = Field(default_factory=list)

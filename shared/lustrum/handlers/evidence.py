@@ -17,6 +17,8 @@ from lustrum.core.record import Checkpoint, Run
 from lustrum.core.verdict import OVER, Seen
 from lustrum.handlers.disk import list_disk
 from lustrum.head.checkpoint_rule import newest_complete
+from lustrum.head.last_error import last_error
+from lustrum.head.names import EVENT_PREFIX
 from lustrum.wiring.services import Services
 
 PATIENCE = 120.0  # seconds the listing that proves the end may take
@@ -117,3 +119,11 @@ def prune_if_filling(services: Services, run: Run, evidence: Evidence) -> None:
             one.filling_since = None
 
     services.ledger.change(run.run_id, edit)
+
+
+def last_words(message: str) -> str:
+    """Return what Ray's message says of the end. It ends with the last lines of the job's log,
+    and those are mostly the supervisor's own events.
+    """
+    lines = [line for line in message.splitlines() if EVENT_PREFIX not in line]
+    return last_error(lines).message if len(lines) > 1 else "\n".join(lines)

@@ -21,6 +21,7 @@ from lustrum.core.record import (
     check_live,
     conclude,
 )
+from lustrum.core.revival import is_behind
 from lustrum.core.usage import start_usage
 from lustrum.handlers.classification import classify
 from lustrum.handlers.preflight import look_ahead
@@ -62,7 +63,9 @@ def place(services: Services, call: Place) -> Answer:
     now, run_id = services.now(), call.run_id
     run = services.ledger.load(run_id)
     check_live(run, call.execution, now)
-    if run.state == State.PROVISIONING and run.placement is not None:  # the last answer was lost
+    if run.placement is not None and (
+        run.state == State.PROVISIONING or run.revived_in is not None
+    ):  # the last answer was lost, or the execution that got it is dead
         return {"placed": True, **_deploy(services, run)}
     if run.unfit is None:
         run = _preflight(services, run)
@@ -159,6 +162,9 @@ def enter(services: Services, call: Enter) -> Answer:
 
     def edit(run: Run) -> Answer:
         check_live(run, call.execution, now)
+        if is_behind(run, call.state):
+            return {"state": run.state}
+        run.revived_in = None
         advance(run, call.state, now)
         return {"state": run.state}
 
@@ -173,6 +179,7 @@ def failed(services: Services, call: Failed) -> Answer:
 
     def edit(run: Run) -> Answer:
         check_live(run, call.execution, now)
+        run.revived_in = None
         if _is_told(run, failure):  # the answer was lost: the same failure does not count twice
             before = run.times(failure) - 1
         else:

@@ -16,6 +16,7 @@ from lustrum.core.errors import NotFound, ServiceError, UnreadableRecord
 from lustrum.core.failures import Failure
 from lustrum.core.names import LABEL_EXPIRES, LABEL_OWNER, LABEL_RUN
 from lustrum.core.record import Run, State, conclude, shorten
+from lustrum.core.revival import revive
 from lustrum.handlers.closing import close
 from lustrum.handlers.inventory import Inventory, delete_left, look_around, seen
 from lustrum.handlers.once import once
@@ -163,6 +164,11 @@ def _end_or_repair(services: Services, run: Run, now: float) -> list[str]:
         services.workflows.ensure(services.settings.life_workflow, run_id, {"run_id": run_id})
         return [f"{run_id}: started its workflow"]
     if not services.workflows.is_live(run.execution):
+        if services.ledger.change(run_id, lambda one: revive(one, run.execution, now)):
+            services.workflows.ensure(services.settings.life_workflow, run_id, {"run_id": run_id})
+            told = {"kind": "run.revived", "run_id": run_id, "state": run.state}
+            services.publisher.notify(told)
+            return [f"{run_id}: started a new workflow in {run.state}"]
         services.ledger.change(run_id, _lost_workflow)
         return _ensure_teardown(services, run)
     return []

@@ -10,12 +10,20 @@ from lustrum.core.events import JobEvent
 from lustrum.core.failures import Failure, classify_text, named
 from lustrum.core.progress import absorb, log_events
 from lustrum.core.readiness import lost_nodes, worker_was_replaced
-from lustrum.core.record import Job, Run, add_mishap, check_live, conclude, shorten, staging_tries
+from lustrum.core.record import (
+    Job,
+    Run,
+    State,
+    add_mishap,
+    check_live,
+    conclude,
+    shorten,
+    staging_tries,
+)
 from lustrum.core.reserve import stop_at
+from lustrum.core.revival import is_behind
 from lustrum.core.verdict import OVER, UNTOLD, Action, Seen, Verdict, crashes_after, judge
 from lustrum.handlers import evidence
-from lustrum.head.last_error import last_error
-from lustrum.head.names import EVENT_PREFIX
 from lustrum.wiring.services import Services
 
 if TYPE_CHECKING:  # a function that needs neither does not load them
@@ -35,6 +43,8 @@ def stage_data(services: Services, run_id: str, execution: str | None) -> Answer
     """
     run = services.ledger.load(run_id)
     check_live(run, execution, services.now())
+    if is_behind(run, State.STAGING):
+        return {"done": True, "why": "", "failure": None}  # it was, by the execution that died
     try:
         return _stage(services, run)
     except NotFound as error:  # the head's service, or the cluster, does not answer yet
@@ -239,7 +249,7 @@ def _seen(
     code = job.exit_code
     if code is None and completed is not None:
         code = completed.exit_code
-    message = completed.message if completed is not None else _last_words(job.message)
+    message = completed.message if completed is not None else evidence.last_words(job.message)
     status = job.status
     if completed is not None and not job.is_over:
         # The supervisor's own report: Ray may not have noticed the end yet when it arrives.
@@ -255,14 +265,6 @@ def _seen(
         failure=named(completed.failure) if completed is not None else None,
         ended=completed.ended if completed is not None else UNTOLD,
     )
-
-
-def _last_words(message: str) -> str:
-    """Return what Ray's message says of the end. It ends with the last lines of the job's log,
-    and those are mostly the supervisor's own events.
-    """
-    lines = [line for line in message.splitlines() if EVENT_PREFIX not in line]
-    return last_error(lines).message if len(lines) > 1 else "\n".join(lines)
 
 
 def _note_signs(run: Run, seen: Seen, now: float) -> None:
