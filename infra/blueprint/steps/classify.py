@@ -26,6 +26,7 @@ TABLE: tuple[tuple[str, tuple[str, ...]], ...] = (
             r"(?i:does not have (enough|available|sufficient) (resources|capacity))",
             r"(?i:currently unavailable in the [^\n]{0,80}zone)",
             r"(?i:out of resources)",
+            r"(?i:not enough (resources|capacity))",
             r"(?i:insufficient capacity)",
             r"RESOURCE_EXHAUSTED(?![^\n]*[Qq]uota)(?![^\n]*\bIPs?\b)",
             r"(?i:error code 8\b)(?![^\n]*[Qq]uota)",
@@ -40,6 +41,8 @@ TABLE: tuple[tuple[str, tuple[str, ...]], ...] = (
             r" per [^\n']{0,30}(second|minute))",
             r"(?i:quota (metric|group) '[^'\n]*(requests|queries)')",
             r"(?i:too many requests)",
+            # before BUILD_ERROR's "checksum": the registry was away, nothing is wrong with a file
+            r"(?i:could not query provider registry)",
         ),
     ),
     (
@@ -50,6 +53,8 @@ TABLE: tuple[tuple[str, tuple[str, ...]], ...] = (
             r"(?i:org(anization)? ?policy)",
             r"(?i:couldn't find free blocks)",
             r"(?i:(has not been used in project|API is not enabled))",
+            r"(?i:requires billing to be enabled)",
+            r"(?i:billing account [^\n]{0,60}(disabled|not open|closed))",
             r"SERVICE_DISABLED",
             r"accessNotConfigured",
             r"(?i:admission webhook [^\n]{0,120}denied the request)",

@@ -136,14 +136,22 @@ _TEXTS: tuple[tuple[re.Pattern[str], Failure], ...] = tuple(
             r"|out of resources|does not have enough resources",
             Failure.STOCKOUT,
         ),
-        (r"imagepullbackoff|errimagepull|invalidimagename|manifest unknown", Failure.IMAGE_ERROR),
+        (
+            r"imagepullbackoff|errimagepull|invalidimagename|manifest unknown"
+            r"|failed to pull (and unpack )?image",
+            Failure.IMAGE_ERROR,
+        ),
         # not the scheduler's "Preemption is not helpful", "No preemption victims"
         (r"preempted|preempting|instances\.preempt", Failure.PREEMPTED),
-        (r"invalidraycluster|typed patch object|unknown field", Failure.CONFIG),
+        (
+            r"invalidraycluster|typed patch object|unknown field|violates podsecurity"
+            r"|\bip[ _]space[ _]exhausted",
+            Failure.CONFIG,
+        ),
         (r"permission[ _]denied|forbidden|unauthorized|\b40[13]\b", Failure.ACCESS),
         (
             r"job_supervisor_actor_unschedulable|no available agent|connection (refused|reset)"
-            r"|deadline exceeded|unavailable|timed? ?out",
+            r"|deadline exceeded|unavailable|timed? ?out|\binternal error",
             Failure.INFRA_TRANSIENT,
         ),
     )

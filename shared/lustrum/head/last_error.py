@@ -45,7 +45,9 @@ _GPU = re.compile(
 _OF_A_GPU = re.compile(r"CUDA|cudnn|cublas|NCCL|NVML|\bGPU\b", re.IGNORECASE)
 _OOM = re.compile(
     r"out of memory|OutOfMemoryError|\bMemoryError|Cannot allocate memory"
-    r"|CUBLAS_STATUS_ALLOC_FAILED|memory pressure|oom-?kill",
+    r"|CUBLAS_STATUS_ALLOC_FAILED|memory pressure|oom-?kill"
+    # vLLM's engine, when the weights left no room for its cache
+    r"|No available memory for the cache blocks|is less than desired GPU memory utilization",
     re.IGNORECASE,
 )
 _FULL = re.compile(r"No space left on device|Disk quota exceeded|\bENOSPC\b|\bEDQUOT\b")
@@ -61,14 +63,24 @@ _SET_UP = re.compile(
     r"Failed to parse Hydra overrides|Could not override|OverrideParseException|not in struct"
     r"|ConfigKeyError|ConfigAttributeError|MissingMandatoryValue|must be divisible"
     r"|OptimizerParamScheduler: class input value|validation dataset is required"
-    r"|unrecognized arguments",
+    r"|unrecognized arguments|is not a valid model identifier"
+    r"|larger than the maximum number of tokens that can be stored in KV cache",
     re.IGNORECASE,
 )
 _ACCESS = re.compile(
     r"GatedRepoError|RepositoryNotFoundError|is a gated repo|Access to (?:model|dataset) [^\n]"
-    r"{1,120} is restricted|\b40[13] Client Error|Invalid user token",
+    r"{1,120} is restricted|\b40[13] Client Error|Invalid user token"
+    r"|trying to access a gated repo",
     re.IGNORECASE,
 )
+# The hub was away while the model or the data were looked up: over in minutes.
+_PASSING = re.compile(
+    r"huggingface\.co[^\n]{0,200}(?:Max retries exceeded|timed out)|\b50[0234] Server Error"
+    r"|\b429 Client Error",
+    re.IGNORECASE,
+)
+# Ray's own word for a node that left while its actors were waited for.
+_NODE_DIED = re.compile(r"because its node has died|node (?:was|has been) preempted")
 
 
 @dataclass(frozen=True)
@@ -143,10 +155,14 @@ def _failure(text: str, lustre: str, began: bool, saving: bool) -> str | None:
         return "LUSTRE_FULL" if _disk(text, lustre, saving) == lustre else None
     if _OOM.search(text):
         return "USER_OOM"
+    if _NODE_DIED.search(text):
+        return "NODE_LOST"
     if _TIMED_OUT.search(text):
         return "HANG"
     if began:
         return None
+    if _PASSING.search(text):
+        return "INFRA_TRANSIENT"
     if _ACCESS.search(text):
         return "ACCESS"
     return "CONFIG" if _SET_UP.search(text) else None
