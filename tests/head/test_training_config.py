@@ -191,6 +191,20 @@ class TestData:
     def stage(self, image: Image) -> int:
         return image.stage(model="a/b", fetch_model=True)
 
+    def test_heads_are_looked_at_once_the_model_is_there(self, image: Image) -> None:
+        image.data("raise AssertionError('the data was fetched before')")
+        (image.folder / "huggingface_hub.py").write_text(
+            "import json, os\n"
+            "def snapshot_download(name):\n"
+            "    place = os.environ['HF_HOME'] + '/hub/models--a--b/snapshots/1'\n"
+            "    os.makedirs(place)\n"
+            "    shape = {'num_attention_heads': 28, 'num_hidden_layers': 28}\n"
+            "    with open(place + '/config.json', 'w') as file:\n"
+            "        json.dump(shape, file)\n"
+        )
+        assert self.stage(image) == 78
+        assert "28 attention heads" in image.refusal()
+
     def test_it_is_fetched_into_the_shared_cache(self, image: Image) -> None:
         image.data(
             "import os; open(os.environ['HF_HOME'] + '/' + data_config['dataset_name'], 'w')"
