@@ -13,8 +13,8 @@ from lustrum.wiring.services import Services
 from lustrum.wiring.settings import read_settings
 
 from testing.agenda import Agenda
-from testing.cloud import (
-    Cloud,
+from testing.cloud import Cloud
+from testing.cloud_adapters import (
     FakeBuilds,
     FakeCompute,
     FakeGke,
