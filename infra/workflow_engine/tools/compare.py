@@ -273,6 +273,8 @@ def _document(rows: list[str], good: dict[str, int], versions: dict[str, str], c
         f"{count} small workflows, each run on each engine in processes of its own over loopback;",
         f"made on {datetime.now(UTC):%Y-%m-%d} by `tools/compare.py`. `ok` is what the reference",
         "says; a row number is that of the list of thirty differences that `test_b1.py` holds.",
+        "Where a file must be refused, a refusal counts for any reason. Engines that take no list of",
+        "steps get each case with `main`.",
         "",
         f"| row | case | {' | '.join(head)} |",
         "|---|---|" + "---|" * len(head),
