@@ -14,6 +14,7 @@ KNOWN = {
     "run.extended",
     "run.alert",
     "run.revived",
+    "run.remains",
     "request.rejected",
     "event.rejected",
     "stranger",

@@ -91,6 +91,7 @@ WRITERS: dict[str, tuple[str, ...]] = {
         "advance_run:destroy",
         "take_inventory",
         "close_run",
+        "reap_runs",
     ),
     "mishaps": ("advance_run:failed", "check_ray_job"),
     "full_since": ("react_to_event", "check_ray_job", "close_run"),

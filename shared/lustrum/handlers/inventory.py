@@ -105,6 +105,8 @@ def take_inventory(services: Services, run_id: str, execution: str, sweep: bool)
             return 0
         current.teardown.inventories = current.teardown.inventories + 1 if found.is_empty else 0
         current.teardown.lease_until = now + TEARDOWN_LEASE
+        new = [one for one in problems if one not in current.teardown.problems]
+        current.teardown.problems = [*current.teardown.problems[-50:], *new]
         if found.is_empty:
             end_usage(current, now)
         elif not found.instances and not found.unknown:

@@ -20,6 +20,7 @@ from lustrum.core.revival import revive
 from lustrum.handlers.closing import close
 from lustrum.handlers.inventory import Inventory, delete_left, look_around, seen
 from lustrum.handlers.once import once
+from lustrum.handlers.remains import tell, tell_if_it_stays
 from lustrum.handlers.start import relabel, store_expiry
 from lustrum.wiring.services import Services
 
@@ -140,6 +141,7 @@ def _reap_one(
     if run is None:
         return _reap_unrecorded(services, run_id, sighting, now)
     acted = _end_or_repair(services, run, now)
+    tell_if_it_stays(services, run, now)
     label = sighting.expires if sighting is not None else None
     if (
         label is not None
@@ -190,6 +192,7 @@ def _delete_itself(services: Services, run: Run, now: float) -> list[str]:
         return [f"{run.run_id}: closed"]
     problems = delete_left(services, found)
     _ensure_teardown(services, run)
+    tell(services, run.run_id, run, found, now)
     left = ", ".join([*found.left, *found.unknown, *problems])
     raise ServiceError(
         run.failure or Failure.DEADLINE,
@@ -221,7 +224,9 @@ def _reap_unrecorded(
     if not known.is_over:
         return _reap_one(services, run_id, known, sighting)  # only the list could not be read
     found = look_around(services, run_id)
-    raise _still_there("closed", found, delete_left(services, found))
+    problems = delete_left(services, found)
+    tell(services, run_id, known, found, now)
+    raise _still_there("closed", found, problems)
 
 
 def _end_by_labels(
@@ -243,7 +248,9 @@ def _end_by_labels(
     found.clusters = [one for one in found.clusters if _is_ours(one.labels)]
     found.instances = [one for one in found.instances if _is_ours(one.labels)]
     if expires is None or now >= expires + 2 * PATIENCE:
-        raise _still_there(why, found, delete_left(services, found))
+        problems = delete_left(services, found)
+        tell(services, run_id, None, found, now)
+        raise _still_there(why, found, problems)
     problems = _release(services, found)
     copying = _export_all(services, run_id, found, problems)
     if now >= expires + PATIENCE and not copying:
