@@ -212,8 +212,16 @@ def _add(plan: Schedule, kind: str, chance: random.Random) -> None:
             detail = {**_DETAIL[kind](chance, "TRAINING"), "entry": entry}
             plan.faults.append(Fault(kind, "TRAINING", chance.choice([20.0, 50.0]), detail))
         return
+    if kind == "room" and chance.random() < 0.5:
+        # A node is lost and none comes: what was saved goes on in the next zone.
+        plan.request["limits"] = {"capacity_wait_minutes": 5.0}
+        plan.faults.append(Fault("room", "TRAINING", 500.0, {"room": 0}))
+        plan.faults.append(Fault("preempt", "TRAINING", 501.0, {"count": 1, "events": True}))
+        return
     for _ in range(chance.choice([1, 1, 2, 3])):
         state, after = _when(chance, ENDING if kind in _LATE and chance.random() < 0.6 else STATES)
+        if kind == "meanwhile" and chance.random() < 0.6:
+            after = 0.0  # what a state begins with
         plan.faults.append(Fault(kind, state, after, _DETAIL[kind](chance, state)))
     if kind == "list" and chance.random() < 0.6:
         world.destroys = ["lies"]
@@ -295,14 +303,15 @@ def _lose(chance: random.Random, state: str) -> dict[str, Any]:
 
 
 def _meanwhile(chance: random.Random, state: str) -> dict[str, Any]:
-    return {
-        "mode": "meanwhile",
-        "function": _function(chance, state),
-        "service": chance.choice(["*", "ledger", "gke"]),
-        "skip": chance.choice([0, 1, 1, 2, 3]),
-        "count": 1,
-        "act": chance.choice(["cancel", "cancel", "takeover", "reap", "extend"]),
-    }
+    """Mostly between what a function looked at and what it writes."""
+    function = "submit_ray_job" if state == "TRAINING" else _function(chance, state)
+    if chance.random() < 0.6:
+        place: dict[str, Any] = {"service": "ledger", "method": "change"}
+        place["skip"] = chance.choice([0, 0, 1])
+    else:
+        place = {"service": chance.choice(["*", "gke"]), "skip": chance.choice([0, 1, 2, 3])}
+    act = chance.choice(["cancel", "cancel", "takeover", "reap", "extend"])
+    return {"mode": "meanwhile", "function": function, "count": 1, "act": act, **place}
 
 
 def _user(chance: random.Random, state: str) -> dict[str, Any]:
@@ -391,7 +400,7 @@ def _scripts(world: World, chance: random.Random, plan: Schedule) -> None:
     """One of: the same step kills it again and again; it dies at ever later steps; it hangs each
     time; it runs out of memory; or each attempt has its own fate.
     """
-    fate = chance.choice(["loop", "later", "hang", "memory", "any", "any"])
+    fate = chance.choice(["loop", "later", "hang", "memory", "mute", "any", "any"])
     first = chance.choice([1, 2, 3])
     for number in range(1, 9):
         script: dict[str, Any] = {"torn": chance.random() < 0.5}
@@ -401,6 +410,8 @@ def _scripts(world: World, chance: random.Random, plan: Schedule) -> None:
             script["fail_at"] = 2 * number + 1
         elif fate == "hang":
             script["hang_at"] = 2 * number + 1
+        elif fate == "mute":
+            script["mute"] = True
         elif fate == "memory":
             script.update(fail_at=2 * number + 1, exit_code=137)
         else:

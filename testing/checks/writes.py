@@ -248,6 +248,10 @@ class Writes:
         job = self._job(after)
         if job is None or trial.seam.who.name != "check_ray_job":
             return
+        lost = {"preempt", "room", "head"}
+        heard = not trial.schedule.world.script(after.attempt).mute
+        if trial.is_smooth and heard and not trial.went_wrong(frozenset(lost)):
+            trial.expect("cause: a finished training is no failure", job.cause != "goal")
         if new.failure in ("USER_ERROR", "USER_OOM"):
             trial.expect(
                 "cause: blamed the program",
@@ -255,7 +259,6 @@ class Writes:
                 f"{new.failure}, but {job.cause or 'nothing'} ended it",
             )
         if new.failure == "PREEMPTED" or (new.failure == "NODE_LOST" and trial.is_smooth):
-            lost = {"preempt", "room", "head"}
             trial.expect("cause: a node was lost", trial.went_wrong(frozenset(lost)) > 0)
         if new.failure == "HANG" and trial.is_smooth:
             stalled = trial.schedule.world.script(after.attempt)
