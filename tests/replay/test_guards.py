@@ -12,7 +12,7 @@ from lustrum.core import kubernetes_objects
 from lustrum.core.cost import Usage
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure
-from lustrum.core.record import Cancel, Placement, Run, State, Teardown
+from lustrum.core.record import Cancel, Placement, Refused, Run, State, Teardown, check_live
 from lustrum.handlers import training
 from lustrum.handlers.closing import close
 from lustrum.handlers.inventory import look_around, take_inventory
@@ -20,6 +20,7 @@ from lustrum.handlers.reaping import ReapFailed, reap_runs
 from lustrum.handlers.start import handle_push
 from lustrum.handlers.transitions import advance_run
 
+from testing import samples
 from testing.dashboard import Script
 from testing.life import Life
 from testing.services import FakeServices, push
@@ -312,3 +313,14 @@ def test_a_zone_is_not_left_while_its_teardown_is_at_work() -> None:
     edited(services, run_id, placed)
     call = {"run_id": run_id, "execution": "e", "step": "leave_zone"}
     assert advance_run(services, call)["gone"] is False
+
+
+def test_a_recovering_run_that_was_cancelled_makes_nothing() -> None:
+    run = samples.run(State.RECOVERING, cancel=Cancel(at=1.0, export=True, event_id="c"))
+    with pytest.raises(Refused, match="was cancelled"):
+        check_live(run, "life", samples.NOW)
+
+
+def test_a_run_belongs_to_one_execution_also_before_its_first_attempt() -> None:
+    with pytest.raises(Refused, match="belongs to another"):
+        check_live(samples.run(State.PROVISIONING, attempt=0), "other", samples.NOW)
