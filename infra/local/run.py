@@ -28,6 +28,7 @@ from infra.local.processes import DidNotStart
 from infra.local.stack import Stack, describe
 
 FOLDER = ROOT / ".lustrum"
+STACKS = 10  # working folders that are kept, the newest
 POLL = 0.3  # seconds between looks at the ledger
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
@@ -80,6 +81,7 @@ def _run(path: Path, limit: float, console: Console) -> int:
     console.print(f"[bold]stands in:[/] {stands_in}\n")
     for note in own.check() if own else ():
         console.print(f"[yellow]note:[/] {escape(note)}")
+    forget_old_stacks(FOLDER)
     root = FOLDER / f"stack-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     stack = Stack(root, own=own)
     began = time.monotonic()
@@ -148,6 +150,15 @@ def _follow(stack: Stack, run_id: str, limit: float, console: Console) -> Any:
         f"[red]gave up after {limit / 60:g} minutes[/]; logs in {_short(stack.root)}/logs"
     )
     return run
+
+
+def forget_old_stacks(folder: Path, keep: int = STACKS) -> None:
+    """Remove the working folders of all but the newest runs whose process has ended."""
+    stacks = sorted(folder.glob("stack-*-*"), key=lambda one: one.name, reverse=True)
+    for one in stacks[keep - 1 :]:
+        process = one.name.rsplit("-", 1)[-1]
+        if not (process.isdigit() and Path("/proc", process).exists()):
+            shutil.rmtree(one, ignore_errors=True)
 
 
 def _keep(stack: Stack, run: Any, run_id: str) -> Path:
