@@ -9,7 +9,7 @@ from collections.abc import Callable
 from lustrum.adapters.builds import Build, Builds
 from lustrum.adapters.compute import Compute, Machine
 from lustrum.adapters.gke import ClusterInfo, Gke
-from lustrum.adapters.google import Listing
+from lustrum.adapters.google import CloudList
 from lustrum.adapters.lustre import Instance, Lustre, Transfer
 from lustrum.adapters.project import Project
 from lustrum.adapters.storage import Storage, StoredObject
@@ -28,9 +28,9 @@ class FakeGke(Gke):
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
 
-    def list(self) -> Listing[ClusterInfo]:
+    def list(self) -> CloudList[ClusterInfo]:
         self._cloud.call("gke", "list")
-        return Listing(
+        return CloudList(
             [
                 ClusterInfo(
                     one.name,
@@ -81,9 +81,9 @@ class FakeLustre(Lustre):
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
 
-    def list(self) -> Listing[Instance]:
+    def list(self) -> CloudList[Instance]:
         self._cloud.call("lustre", "list")
-        return Listing(
+        return CloudList(
             [
                 Instance(one.name, one.zone, one.state, dict(one.labels))
                 for one in self._cloud.instances
@@ -206,7 +206,7 @@ class FakeCompute(Compute):
     def __init__(self, cloud: Cloud) -> None:
         self._cloud = cloud
 
-    def machines(self, cluster: str | None = None) -> Listing[Machine]:
+    def machines(self, cluster: str | None = None) -> CloudList[Machine]:
         self._cloud.call("compute", "machines")
         found = [*self._cloud.machines, *self._cloud.remains]
         for one in self._cloud.clusters:
@@ -214,7 +214,7 @@ class FakeCompute(Compute):
                 found.append(Machine(f"{one.name}-system", one.location, "RUNNING", one.name, 0))
             for node in one.kubernetes.nodes:
                 found.append(Machine(node, one.location, "RUNNING", one.name, 8))
-        return Listing(
+        return CloudList(
             [one for one in found if cluster in (None, one.cluster)],
             list(self._cloud.missing_zones),
         )

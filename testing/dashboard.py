@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
-from lustrum.adapters.ray_jobs import Answer
+from lustrum.adapters.ray_jobs import RayReply
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure
 from lustrum.head.checkpoint_rule import LAYOUTS, Layout
@@ -91,14 +91,14 @@ class Dashboard:
         self.list_seconds = 2.0
         self.stage_failures: list[tuple[str, str]] = []  # (class, message) of the next stagings
         self.down = False
-        self.answers: list[Answer | ServiceError] = []  # instead of the next answers
+        self.answers: list[RayReply | ServiceError] = []  # instead of the next answers
         self.submissions: list[dict[str, Any]] = []
         self.all_jobs: list[Job] = []  # of every head of the project
 
-    def send(self, method: str, path: str, body: bytes | None = None) -> Answer:
+    def send(self, method: str, path: str, body: bytes | None = None) -> RayReply:
         """Answer a request, as the service proxy would."""
         if self.down:
-            return Answer(503, b'{"message":"no endpoints available for service"}')
+            return RayReply(503, b'{"message":"no endpoints available for service"}')
         if self.answers:
             scripted = self.answers.pop(0)
             if isinstance(scripted, ServiceError):
@@ -114,14 +114,16 @@ class Dashboard:
             name = parse_qs(parts.query)["filename"][0].removeprefix("job-driver-")
             job = self.jobs.get(name.removesuffix(".log"))
             lines = int(parse_qs(parts.query)["lines"][0])
-            return Answer(200, "\n".join(job.log[-lines:]).encode()) if job else Answer(404, b"")
+            return (
+                RayReply(200, "\n".join(job.log[-lines:]).encode()) if job else RayReply(404, b"")
+            )
         if place == "api/jobs" and method == "POST":
             return self._submit(json.loads(body or b"{}"))
         _, _, rest = place.partition("api/jobs/")
         identity, _, verb = rest.partition("/")
         job = self.jobs.get(unquote(identity))
         if job is None:
-            return Answer(404, f"Job {identity} does not exist".encode())
+            return RayReply(404, f"Job {identity} does not exist".encode())
         if verb == "stop":
             return self._stop(job)
         if verb == "logs":
@@ -165,11 +167,11 @@ class Dashboard:
             job.told = job.told or event["type"] == "job.completed"
             self.publish(whole)
 
-    def _submit(self, body: dict[str, Any]) -> Answer:
+    def _submit(self, body: dict[str, Any]) -> RayReply:
         self.submissions.append(body)
         identity = body["submission_id"]
         if identity in self.jobs:
-            return Answer(
+            return RayReply(
                 500,
                 f"ValueError: Job with submission_id {identity} already exists. "
                 "Please use a different submission_id.".encode(),
@@ -189,7 +191,7 @@ class Dashboard:
         getattr(self, f"_begin_{job.mode}")(job)
         return _json({"submission_id": identity, "job_id": identity})
 
-    def _stop(self, job: Job) -> Answer:
+    def _stop(self, job: Job) -> RayReply:
         if job.status in OVER:
             return _json({"stopped": False})
         self.agenda.after(3, lambda: self.end(job, "STOPPED", None, "stopped"))
@@ -387,5 +389,5 @@ def _layout(job: Job) -> Layout:
     return LAYOUTS[job.spec.get("checkpoint_layout", "nemo-rl")]
 
 
-def _json(found: Any) -> Answer:
-    return Answer(200, json.dumps(found).encode())
+def _json(found: Any) -> RayReply:
+    return RayReply(200, json.dumps(found).encode())

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from lustrum.adapters.kubernetes import Kubernetes
-from lustrum.adapters.ray_jobs import Answer
+from lustrum.adapters.ray_jobs import RayReply
 from lustrum.core import images
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
@@ -79,14 +79,14 @@ class FakeKubernetes(Kubernetes):
         if kind == "RayCluster":
             self.head = None
 
-    def request(self, method: str, path: str, **more: Any) -> Answer:
+    def request(self, method: str, path: str, **more: Any) -> RayReply:
         self._check()
         match = _PROXY.match(path)
         assert match is not None, path
         if ("RayCluster", self.run_id) not in self.objects:
-            return Answer(404, b'{"message":"services not found"}')
+            return RayReply(404, b'{"message":"services not found"}')
         if self.head is None:
-            return Answer(503, b'{"message":"no endpoints available for service"}')
+            return RayReply(503, b'{"message":"no endpoints available for service"}')
         self.head.workers = len(self.nodes)
         return self.head.send(method, match.group(1), more.get("body"))
 

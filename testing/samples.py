@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from lustrum.core.plan import RunPlan, make_plan
+from lustrum.core.plan import make_plan
 from lustrum.core.record import Checkpoint, Job, Moment, Placement, Run, State
 from lustrum.core.request import StartRequest
+from lustrum.core.run_plan import RunPlan
 
 RUN_ID = "rl-0123456789"
 NOW = 1_767_225_600.0

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from lustrum.adapters.google import Listing
-from lustrum.adapters.ray_jobs import Answer
+from lustrum.adapters.google import CloudList
+from lustrum.adapters.ray_jobs import RayReply
 
 from testing.agenda import Agenda
 from testing.cloud import denied, unavailable
@@ -260,10 +260,10 @@ class Seam:
             return _misshapen(service, method, real, args, named)
         result = real(*args, **named)
         if mode == "hide":
-            return Listing([], []) if isinstance(result, Listing) else []
+            return CloudList([], []) if isinstance(result, CloudList) else []
         if mode == "partial":
             kept = [one for one in result.items if _place(one) != ZONE]
-            return Listing(kept, [*result.missing, ZONE])
+            return CloudList(kept, [*result.missing, ZONE])
         if mode == "after":
             for watch in self.watchers:
                 watch(Effect(self.agenda.time, who, service, method, args, result))
@@ -280,7 +280,7 @@ def _misshapen(
 ) -> Any:
     """Return what an API might answer that has lost its mind, or raise as an adapter would."""
     if (service, method) == ("kubernetes", "request"):
-        return Answer(200, b"<html>upstream connect error</html>")
+        return RayReply(200, b"<html>upstream connect error</html>")
     if (service, method) == ("storage", "read"):
         return json.dumps({"unexpected": True}).encode()
     raise ValueError(f"{service} {method}: an answer of another shape")

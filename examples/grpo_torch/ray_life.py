@@ -1,9 +1,9 @@
 """The life of a run on a real Ray by the product's own functions; what the cloud does is left out.
 
 Submitted, read, judged and verified as the functions of the control plane do it: `RayJobs`,
-`log_events`, `absorb`, `judge`, `read_listing`, `export_shortfall`. The training is the example as
-two Ray actors that share the GPU. It is killed three times, stopped in the middle of a save, and
-its newest step is copied to a folder, as Lustre's export does, and verified there.
+`log_events`, `absorb`, `decide`, `read_listing`, `export_shortfall`. The training is the example
+as two Ray actors that share the GPU. It is killed three times, stopped in the middle of a save,
+and its newest step is copied to a folder, as Lustre's export does, and verified there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from lustrum.core.record import Job, Placement, Run, State, add_mishap
 from lustrum.core.request import StartRequest
 from lustrum.core.training_command import entrypoint, supervisor_spec
 from lustrum.core.usage import end_usage, start_usage
-from lustrum.core.verdict import Action, Seen, Verdict, crashes_after, judge
+from lustrum.core.verdict import Action, Seen, Verdict, crashes_after, decide
 from lustrum.head.checkpoint_rule import MANIFEST, NEMO_RL
 from lustrum.show.gpus import gpu_facts
 
@@ -262,7 +262,7 @@ class Life:
         else:
             error = (job.message, job.error_type)
             seen = Seen(job.status, job.exit_code, *error, failure=self._class)
-        verdict = judge(run, seen, time.time())
+        verdict = decide(run, seen, time.time())
         self._note(verdict)
         return {
             "status": seen.status,

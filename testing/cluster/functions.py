@@ -21,9 +21,9 @@ from typing import Any, TypeVar
 import yaml
 from lustrum.adapters.gke import ClusterInfo
 from lustrum.core.errors import NotFound
-from lustrum.core.plan import RunPlan
 from lustrum.core.record import Placement, Run, State, Teardown, advance
 from lustrum.core.request import StartRequest
+from lustrum.core.run_plan import RunPlan
 from lustrum.core.settings import Settings
 from lustrum.wiring.services import Services
 

@@ -7,8 +7,9 @@ from typing import Any
 
 from lustrum.adapters.supervisor_archive import supervisor_archive
 from lustrum.core import kubernetes_objects, names
-from lustrum.core.plan import RunPlan, make_plan
+from lustrum.core.plan import make_plan
 from lustrum.core.request import StartRequest
+from lustrum.core.run_plan import RunPlan
 
 EXPIRES = 1_900_000_000.0
 _counter = itertools.count(1)

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from lustrum.adapters import ray_jobs
-from lustrum.adapters.ray_jobs import Answer, RayJob, RayJobs
+from lustrum.adapters.ray_jobs import RayJob, RayJobs, RayReply
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
 
@@ -27,15 +27,15 @@ EXISTS = (
     b"Traceback ...\nValueError: Job with submission_id rl-0123456789-a1 already exists. "
     b"Please use a different submission_id."
 )
-Step = Answer | ServiceError
+Step = RayReply | ServiceError
 
 
 def lost() -> ServiceError:
     return ServiceError(Failure.INFRA_TRANSIENT, "ReadTimeout", retryable=True)
 
 
-def found(**more: Any) -> Answer:
-    return Answer(200, json.dumps({**JOB, **more}).encode())
+def found(**more: Any) -> RayReply:
+    return RayReply(200, json.dumps({**JOB, **more}).encode())
 
 
 class Dashboard:
@@ -45,7 +45,7 @@ class Dashboard:
         self.steps = list(steps)
         self.asked: list[tuple[str, str]] = []
 
-    def __call__(self, method: str, path: str, body: bytes | None = None) -> Answer:
+    def __call__(self, method: str, path: str, body: bytes | None = None) -> RayReply:
         self.asked.append((method, path))
         step = self.steps.pop(0)
         if isinstance(step, ServiceError):
@@ -65,14 +65,14 @@ class TestSubmit:
     @pytest.mark.parametrize(
         "first",
         (
-            Answer(200, b"{}"),
-            Answer(500, EXISTS),  # the second post of one id: adopted
-            Answer(500, b"Please use a different submission_id."),
+            RayReply(200, b"{}"),
+            RayReply(500, EXISTS),  # the second post of one id: adopted
+            RayReply(500, b"Please use a different submission_id."),
             lost(),  # accepted, and the answer lost
-            Answer(500, b"internal error"),
-            Answer(502, b"<html>bad gateway</html>"),
-            Answer(504, b""),
-            Answer(200, b"<html>login</html>"),
+            RayReply(500, b"internal error"),
+            RayReply(502, b"<html>bad gateway</html>"),
+            RayReply(504, b""),
+            RayReply(200, b"<html>login</html>"),
         ),
     )
     def test_b3_g11_a_job_that_is_there_is_ours(self, first: Step) -> None:
@@ -87,21 +87,21 @@ class TestSubmit:
         ("first", "failure", "retryable"),
         (
             (lost(), Failure.INFRA_TRANSIENT, True),
-            (Answer(500, b"No available agent to submit job"), Failure.INFRA_TRANSIENT, True),
-            (Answer(503, b""), Failure.INFRA_TRANSIENT, True),
-            (Answer(500, EXISTS), Failure.INFRA_TRANSIENT, True),
-            (Answer(200, b"{}"), Failure.INFRA_TRANSIENT, True),
-            (Answer(400, b"Traceback: unknown field"), Failure.CONFIG, False),
-            (Answer(405, b""), Failure.CONFIG, False),
-            (Answer(401, b""), Failure.ACCESS, False),
-            (Answer(403, b"forbidden"), Failure.ACCESS, False),
+            (RayReply(500, b"No available agent to submit job"), Failure.INFRA_TRANSIENT, True),
+            (RayReply(503, b""), Failure.INFRA_TRANSIENT, True),
+            (RayReply(500, EXISTS), Failure.INFRA_TRANSIENT, True),
+            (RayReply(200, b"{}"), Failure.INFRA_TRANSIENT, True),
+            (RayReply(400, b"Traceback: unknown field"), Failure.CONFIG, False),
+            (RayReply(405, b""), Failure.CONFIG, False),
+            (RayReply(401, b""), Failure.ACCESS, False),
+            (RayReply(403, b"forbidden"), Failure.ACCESS, False),
         ),
     )
     def test_g3_g11_a_job_that_is_not_there_is_an_error_of_its_class(
         self, first: Step, failure: Failure, retryable: bool
     ) -> None:
         with pytest.raises(ServiceError) as error:
-            submit(first, Answer(404, b"Job does not exist"))
+            submit(first, RayReply(404, b"Job does not exist"))
         assert (error.value.failure, error.value.retryable) == (failure, retryable)
 
     def test_nobody_knows_whether_it_is_there(self) -> None:
@@ -112,13 +112,13 @@ class TestSubmit:
     @pytest.mark.parametrize("metadata", ({}, {"run_id": "rl-ffffffffff"}))
     def test_a_job_of_somebody_else_is_not_adopted(self, metadata: dict[str, str]) -> None:
         with pytest.raises(ServiceError) as error:
-            submit(Answer(500, EXISTS), found(metadata=metadata))
+            submit(RayReply(500, EXISTS), found(metadata=metadata))
         assert (error.value.failure, error.value.retryable) == (Failure.CONFIG, False)
 
     def test_g6_nothing_but_the_given_environment_is_sent(self) -> None:
         bodies: list[Any] = []
 
-        def send(method: str, path: str, body: bytes | None = None) -> Answer:
+        def send(method: str, path: str, body: bytes | None = None) -> RayReply:
             if body:
                 bodies.append(json.loads(body))
             return found()
@@ -131,21 +131,23 @@ class TestLooks:
     @pytest.mark.parametrize(
         ("answer", "kind"),
         (
-            (Answer(404, b"Job X does not exist"), NotFound),
-            (Answer(500, b"oops"), ServiceError),
-            (Answer(503, b"no endpoints available for service"), ServiceError),
-            (Answer(200, b"<html>"), ServiceError),
-            (Answer(200, b""), ServiceError),
-            (Answer(401, b""), ServiceError),
+            (RayReply(404, b"Job X does not exist"), NotFound),
+            (RayReply(500, b"oops"), ServiceError),
+            (RayReply(503, b"no endpoints available for service"), ServiceError),
+            (RayReply(200, b"<html>"), ServiceError),
+            (RayReply(200, b""), ServiceError),
+            (RayReply(401, b""), ServiceError),
         ),
     )
-    def test_get_every_answer_that_is_none(self, answer: Answer, kind: type[ServiceError]) -> None:
+    def test_get_every_answer_that_is_none(
+        self, answer: RayReply, kind: type[ServiceError]
+    ) -> None:
         with pytest.raises(kind):
             RayJobs(Dashboard(answer)).get("x")
 
     @pytest.mark.parametrize("body", (b"[]", b"{}", b"null", b'{"status": null}'))
     def test_get_an_odd_body_is_a_pending_job(self, body: bytes) -> None:
-        assert RayJobs(Dashboard(Answer(200, body))).get("x").status == "PENDING"
+        assert RayJobs(Dashboard(RayReply(200, body))).get("x").status == "PENDING"
 
     def test_get_quotes_the_id(self) -> None:
         dashboard = Dashboard(found())
@@ -168,25 +170,25 @@ class TestLooks:
     @pytest.mark.parametrize(
         "answer",
         (
-            Answer(200, b'{"stopped": true}'),
-            Answer(200, b'{"stopped": false}'),
-            Answer(404, b""),
+            RayReply(200, b'{"stopped": true}'),
+            RayReply(200, b'{"stopped": false}'),
+            RayReply(404, b""),
         ),
     )
-    def test_stop_what_is_over_or_unknown_is_fine(self, answer: Answer) -> None:
+    def test_stop_what_is_over_or_unknown_is_fine(self, answer: RayReply) -> None:
         RayJobs(Dashboard(answer)).stop("x")
 
     def test_stop_that_fails_is_told(self) -> None:
         with pytest.raises(ServiceError):
-            RayJobs(Dashboard(Answer(500, b""))).stop("x")
+            RayJobs(Dashboard(RayReply(500, b""))).stop("x")
 
     def test_tail_is_empty_when_there_is_none(self) -> None:
         job = RayJobs(Dashboard(found(driver_node_id=None))).get("x")
         assert RayJobs(Dashboard()).tail(job) == ""
         job = RayJobs(Dashboard(found())).get("x")
-        for answer in (Answer(404, b"x"), Answer(500, b"x")):
+        for answer in (RayReply(404, b"x"), RayReply(500, b"x")):
             assert RayJobs(Dashboard(answer)).tail(job) == ""
-        assert RayJobs(Dashboard(Answer(200, b"a\xffb"))).tail(job) == "a�b"
+        assert RayJobs(Dashboard(RayReply(200, b"a\xffb"))).tail(job) == "a�b"
 
     def test_nodes_counts_the_living(self) -> None:
         summary = [
@@ -197,12 +199,12 @@ class TestLooks:
             {},
         ]
         body = json.dumps({"data": {"summary": summary}}).encode()
-        nodes = RayJobs(Dashboard(Answer(200, body))).nodes()
+        nodes = RayJobs(Dashboard(RayReply(200, body))).nodes()
         assert (nodes.alive, nodes.gpus) == (3, 8.0)
 
     @pytest.mark.parametrize("body", (b"{}", b'{"data": null}', b'{"data": {"summary": null}}'))
     def test_nodes_of_an_odd_body_are_none(self, body: bytes) -> None:
-        assert RayJobs(Dashboard(Answer(200, body))).nodes().alive == 0
+        assert RayJobs(Dashboard(RayReply(200, body))).nodes().alive == 0
 
 
 class TestDirect:

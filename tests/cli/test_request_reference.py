@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 from annotated_types import Ge, Gt, Le, Lt
 from lustrum.core import images
-from lustrum.core.plan import LUSTRE_TIERS, profiles
+from lustrum.core.plan import profiles
 from lustrum.core.request import (
     CancelRequest,
     CheckpointRequest,
@@ -19,6 +19,7 @@ from lustrum.core.request import (
     LustreRequest,
     StartRequest,
 )
+from lustrum.core.run_plan import LUSTRE_TIERS
 from lustrum.core.trainer import TrainerRequest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo

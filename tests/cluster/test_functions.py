@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from lustrum.core.plan import RunPlan
 from lustrum.core.record import State
+from lustrum.core.run_plan import RunPlan
 from lustrum.handlers import ray_cluster as steps
 
 from testing.cluster.api import Api

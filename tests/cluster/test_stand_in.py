@@ -19,7 +19,7 @@ from google.cloud.container_v1.services.cluster_manager.transports import (
     ClusterManagerGrpcTransport,
 )
 from lustrum.core import kubernetes_objects
-from lustrum.core.plan import RunPlan
+from lustrum.core.run_plan import RunPlan
 
 from infra.local.cloud import Cloud
 from testing.cluster.harness import ControlPlane

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from lustrum.core.errors import NotFound
-from lustrum.core.plan import RunPlan, make_plan
+from lustrum.core.plan import make_plan
 from lustrum.core.request import StartRequest
+from lustrum.core.run_plan import RunPlan
 from lustrum.doctor.checks import examine
 from lustrum.doctor.expected_setup import INVOKERS, ROLES, SERVICES
 from lustrum.doctor.findings import Finding, Level, Options

@@ -6,11 +6,11 @@ import json
 
 import pytest
 from lustrum.core.checkpoints import export_shortfall, read_listing
-from lustrum.head.checkpoint_rule import LAYOUTS, NEMO_RL, Checkpoint
+from lustrum.head.checkpoint_rule import LAYOUTS, NEMO_RL, StepFolder
 
 
-def step(number: int, complete: bool = True) -> Checkpoint:
-    return Checkpoint(number, 3, 128, number if complete else None, complete)
+def step(number: int, complete: bool = True) -> StepFolder:
+    return StepFolder(number, 3, 128, number if complete else None, complete)
 
 
 class TestReadListing:

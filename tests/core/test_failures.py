@@ -10,7 +10,7 @@ from lustrum.core.failures import (
     named,
     reaction,
 )
-from lustrum.core.verdict import Action, Seen, judge
+from lustrum.core.verdict import Action, Seen, decide
 
 from testing.samples import NOW, run
 
@@ -38,7 +38,7 @@ class TestTable:
 
     @pytest.mark.parametrize("failure", Failure)
     def test_judge_knows_what_to_do_about_every_failure(self, failure: Failure) -> None:
-        verdict = judge(run(), Seen("FAILED", exit_code=1, failure=failure), NOW)
+        verdict = decide(run(), Seen("FAILED", exit_code=1, failure=failure), NOW)
         wanted = (
             Action.RESUME
             if TABLE[failure].reaction

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lustrum.core.failures import NODE_LOSS, Failure
 from lustrum.core.record import Cancel, Job, Mishap, Progress, Run, State
-from lustrum.core.verdict import SAVE_GRACE, UNTOLD, Action, Seen, crashes_after, judge
+from lustrum.core.verdict import SAVE_GRACE, UNTOLD, Action, Seen, crashes_after, decide
 
 from testing.samples import NOW, RUN_ID, run, saved
 
@@ -88,24 +88,24 @@ class TestJudge:
         ),
     )
     def test_judge(self, seen: Seen, action: Action, failure: Failure | None) -> None:
-        verdict = judge(trained(), seen, NOW)
+        verdict = decide(trained(), seen, NOW)
         assert (verdict.action, verdict.failure) == (action, failure)
         assert verdict.sentence
 
     @pytest.mark.parametrize("status", ("SUCCEEDED", "FAILED", "STOPPED"))
     def test_judge_the_last_step_is_saved_whatever_the_status_says(self, status: str) -> None:
         for cancel in (None, CANCEL):
-            verdict = judge(trained(20, cancel=cancel), Seen(status, exit_code=1), NOW)
+            verdict = decide(trained(20, cancel=cancel), Seen(status, exit_code=1), NOW)
             assert (verdict.action, verdict.failure) == (Action.STOP, None)
 
     def test_judge_the_last_step_while_it_still_runs_is_waited_for(self) -> None:
-        assert judge(trained(20), Seen("RUNNING", nodes=8), NOW).action is Action.WAIT
+        assert decide(trained(20), Seen("RUNNING", nodes=8), NOW).action is Action.WAIT
 
     @pytest.mark.parametrize("status", STATUSES)
     def test_judge_cancel_and_deadline_end_it_from_every_status(self, status: str) -> None:
         seen = Seen(status)
-        assert judge(trained(cancel=CANCEL), seen, NOW).failure is Failure.CANCELLED
-        late = judge(trained(deadline_at=NOW), seen, NOW)
+        assert decide(trained(cancel=CANCEL), seen, NOW).failure is Failure.CANCELLED
+        late = decide(trained(deadline_at=NOW), seen, NOW)
         assert (late.action, late.failure) == (Action.STOP, Failure.DEADLINE)
 
     @pytest.mark.parametrize(
@@ -124,7 +124,7 @@ class TestJudge:
             progress=Progress(step=4, at=NOW - moved, attempt=1),
             checkpoint=saved(4, NOW - moved),
         )
-        assert judge(one, Seen("UNREACHABLE"), NOW).failure is failure
+        assert decide(one, Seen("UNREACHABLE"), NOW).failure is failure
 
     @pytest.mark.parametrize(
         ("alone", "moved", "failure"),
@@ -142,7 +142,7 @@ class TestJudge:
             progress=Progress(step=4, at=NOW - moved, attempt=1),
             checkpoint=saved(4, NOW - moved),
         )
-        assert judge(one, Seen("RUNNING", nodes=7), NOW).failure is failure
+        assert decide(one, Seen("RUNNING", nodes=7), NOW).failure is failure
 
     def test_judge_no_progress_for_an_hour_is_a_hang(self) -> None:
         still = trained(
@@ -150,7 +150,7 @@ class TestJudge:
             progress=Progress(step=4, at=NOW - 3700, attempt=1),
             checkpoint=saved(4, NOW - 3700),
         )
-        assert judge(still, Seen("RUNNING", nodes=8), NOW).failure is Failure.HANG
+        assert decide(still, Seen("RUNNING", nodes=8), NOW).failure is Failure.HANG
 
     @pytest.mark.parametrize(
         ("since", "saved_at", "stops"),
@@ -164,11 +164,11 @@ class TestJudge:
         self, since: float, saved_at: float, stops: bool
     ) -> None:
         one = trained(checkpoint=saved(4, saved_at))
-        verdict = judge(one, Seen("RUNNING", nodes=8), NOW, since)
+        verdict = decide(one, Seen("RUNNING", nodes=8), NOW, since)
         assert (verdict.failure is Failure.LUSTRE_FULL) is stops
 
     def test_judge_attempts_are_a_limit(self) -> None:
-        verdict = judge(trained(attempt=5), Seen("FAILED", lost=Failure.PREEMPTED), NOW)
+        verdict = decide(trained(attempt=5), Seen("FAILED", lost=Failure.PREEMPTED), NOW)
         assert verdict.action is Action.STOP
         assert "limits.attempts 5" in verdict.sentence
 
@@ -186,7 +186,7 @@ class TestJudge:
         self, failure: Failure, times: int, action: Action
     ) -> None:
         one = trained(mishaps=mishaps(failure, times))
-        assert judge(one, Seen("FAILED", exit_code=1, failure=failure), NOW).action is action
+        assert decide(one, Seen("FAILED", exit_code=1, failure=failure), NOW).action is action
 
     @given(
         st.sampled_from(STATUSES),
@@ -213,7 +213,7 @@ class TestJudge:
     ) -> None:
         one = run(attempt=attempt, crashes=crashes, checkpoint=saved(step) if step else None)
         seen = Seen(status, code, message, None, changed, nodes, lost)
-        verdict = judge(one, seen, NOW)
+        verdict = decide(one, seen, NOW)
         assert verdict.sentence
         assert (verdict.action is Action.WAIT) <= (verdict.failure is None)
         if attempt >= one.plan.attempts:
@@ -224,9 +224,9 @@ class TestCrashLoop:
     def test_two_in_a_row_without_a_newer_checkpoint(self) -> None:
         seen = Seen("FAILED", exit_code=1)
         first = trained(4, job=job(began_step=4))
-        assert judge(first, seen, NOW).action is Action.RESUME
+        assert decide(first, seen, NOW).action is Action.RESUME
         second = trained(4, job=job(began_step=4), crashes=1)
-        assert judge(second, seen, NOW).action is Action.STOP
+        assert decide(second, seen, NOW).action is Action.STOP
 
     def test_a_newer_checkpoint_forgives(self) -> None:
         one = trained(6, job=job(began_step=4), crashes=1)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from lustrum.core.failures import Failure, named
-from lustrum.core.verdict import Action, Seen, crashes_after, judge
+from lustrum.core.verdict import Action, Seen, crashes_after, decide
 from lustrum.head.training_log import TrainingLog
 
 from testing.samples import NOW, run, saved
@@ -27,7 +27,7 @@ def ended(text: str) -> tuple[Failure | None, Action, int, str]:
     why = read(text).why()
     seen = Seen("FAILED", exit_code=1, message=why.message, failure=named(why.failure))
     one = run(checkpoint=saved(4))
-    verdict = judge(one, seen, NOW)
+    verdict = decide(one, seen, NOW)
     assert verdict.failure is not None
     return verdict.failure, verdict.action, crashes_after(one, verdict.failure), verdict.sentence
 

@@ -10,7 +10,7 @@ import pytest
 from lustrum.core.failures import Failure
 from lustrum.core.readiness import FATAL, lost_nodes, trouble
 from lustrum.core.record import Progress
-from lustrum.core.verdict import Action, Seen, crashes_after, judge
+from lustrum.core.verdict import Action, Seen, crashes_after, decide
 
 from testing.samples import NOW, run, saved
 
@@ -29,7 +29,7 @@ class TestRestartedInPlace:
         lost = lost_nodes(pods("worker-restarted-in-place"), [], RUN_ID, AT_TEN - 600)
         assert lost is Failure.NODE_LOST
         one = run(checkpoint=saved(4), progress=Progress(step=4, at=NOW - 60, attempt=1))
-        verdict = judge(one, Seen("FAILED", exit_code=1, lost=lost), NOW)
+        verdict = decide(one, Seen("FAILED", exit_code=1, lost=lost), NOW)
         assert (verdict.action, verdict.failure) == (Action.RESUME, Failure.NODE_LOST)
         assert crashes_after(one, Failure.NODE_LOST) == one.crashes
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from lustrum.head.checkpoint_rule import (
     LAYOUTS,
     NEMO_RL,
-    Checkpoint,
     Layout,
+    StepFolder,
     judge,
     newest_complete,
     own_layout,
@@ -21,7 +21,7 @@ from lustrum.head.checkpoint_rule import (
 
 CHECKPOINTS = st.lists(
     st.builds(
-        Checkpoint,
+        StepFolder,
         step=st.integers(0, 30),
         files=st.just(3),
         bytes=st.just(9),
@@ -32,8 +32,8 @@ CHECKPOINTS = st.lists(
 )
 
 
-def step(number: int, complete: bool = True) -> Checkpoint:
-    return Checkpoint(number, 3, 128, number if complete else None, complete)
+def step(number: int, complete: bool = True) -> StepFolder:
+    return StepFolder(number, 3, 128, number if complete else None, complete)
 
 
 class TestStepOf:
@@ -56,7 +56,7 @@ class TestJudge:
     def test_judge_committed_step_is_complete(self) -> None:
         sizes = {"training_info.json": 18, "policy/weights/a": 100}
         found = judge(NEMO_RL, "step_4", sizes, '{"total_steps": 4}', None)
-        assert found == Checkpoint(4, 2, 118, 4, True)
+        assert found == StepFolder(4, 2, 118, 4, True)
 
     def test_judge_without_training_info_is_not(self) -> None:
         found = judge(NEMO_RL, "step_4", {"policy/weights/a": 100}, None, None)
@@ -67,7 +67,7 @@ class TestJudge:
         sizes = {"training_info.json": 18, "policy/a": 99, "lustrum-manifest.json": 50}
         manifest = json.dumps({"sizes": {"policy/a": 100}})
         found = judge(NEMO_RL, "step_4", sizes, '{"total_steps": 4}', manifest)
-        assert found == Checkpoint(4, 2, 117, 4, False)
+        assert found == StepFolder(4, 2, 117, 4, False)
 
     def test_judge_interrupted_save_is_no_checkpoint_i12(self) -> None:
         assert (
@@ -82,7 +82,7 @@ class TestToPrune:
 
     @given(checkpoints=CHECKPOINTS, keep=st.integers(-1, 5))
     def test_to_prune_never_the_newest_complete_nor_what_is_newer(
-        self, checkpoints: list[Checkpoint], keep: int
+        self, checkpoints: list[StepFolder], keep: int
     ) -> None:
         newest = newest_complete(checkpoints)
         gone = to_prune(checkpoints, keep)
@@ -131,7 +131,7 @@ class TestLayouts:
         self, tracker: str | None, complete: bool
     ) -> None:
         found = judge(self.VERL, "global_step_10", self.WEIGHTS, tracker=tracker)
-        assert found == Checkpoint(10, 2, 100, 10 if complete else None, complete)
+        assert found == StepFolder(10, 2, 100, 10 if complete else None, complete)
 
     def test_verl_a_copy_without_its_tracker_is_proved_by_its_manifest(self) -> None:
         manifest = json.dumps({"sizes": self.WEIGHTS})
@@ -166,7 +166,7 @@ class TestLayouts:
     def test_own_is_complete_with_its_file(self) -> None:
         layout = own_layout("ckpt-{step}", "state/done.txt")
         whole = judge(layout, "ckpt-7", {"state/done.txt": 0, "weights.bin": 5})
-        assert whole == Checkpoint(7, 2, 5, 7, True)
+        assert whole == StepFolder(7, 2, 5, 7, True)
         half = judge(layout, "ckpt-7", {"weights.bin": 5})
         assert half is not None
         assert not half.complete

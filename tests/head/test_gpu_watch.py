@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from lustrum.head import gpu_counters
 from lustrum.head.gpu_counters import GpuCounters
-from lustrum.head.gpu_watch import BROKEN, GpuUse
+from lustrum.head.gpu_watch import BROKEN, GpuMeter
 from lustrum.head.last_error import _GPU
 
 from .conftest import ROOT, Head, wait_for
@@ -112,7 +112,7 @@ class TestGpuUse:
         return {"node": "n", "index": index, "utilisation": utilisation, **more}
 
     def test_seconds_are_gpu_seconds(self) -> None:
-        use = GpuUse()
+        use = GpuMeter()
         for now in (10.0, 20.0, 30.0):
             use.add([self.reading(100), self.reading(50, 1)], now, "step", 10.0)
         report = use.report()
@@ -123,13 +123,13 @@ class TestGpuUse:
         assert again is not None and again["utilisation"] == 75.0  # nothing was read since
 
     def test_a_pause_of_the_supervisor_is_not_counted_whole(self) -> None:
-        use = GpuUse()
+        use = GpuMeter()
         use.add([self.reading(100)], 0.0, "step", 10.0)
         use.add([self.reading(100)], 5000.0, "step", 10.0)
         assert use.busy_seconds == 40.0
 
     def test_idle_is_the_mean_of_all_and_ends_with_work(self) -> None:
-        use = GpuUse()
+        use = GpuMeter()
         for now in range(0, 50, 10):
             use.add([self.reading(0), self.reading(9, 1)], now, "step", 10.0)
         assert use.idle_seconds == 50.0
@@ -137,7 +137,7 @@ class TestGpuUse:
         assert use.idle_seconds == 0.0
 
     def test_idle_is_not_counted_while_starting_or_saving(self) -> None:
-        use = GpuUse()
+        use = GpuMeter()
         use.add([self.reading(0)], 0.0, "starting", 10.0)
         assert use.idle_seconds == 0.0
         use.add([self.reading(0)], 10.0, "step", 10.0)
@@ -145,20 +145,20 @@ class TestGpuUse:
         assert use.idle_seconds == 10.0
 
     def test_no_figure_is_not_idleness(self) -> None:
-        use = GpuUse()
+        use = GpuMeter()
         use.add([], 0.0, "step", 10.0)
         use.add([self.reading(None)], 10.0, "step", 10.0)
         assert (use.idle_seconds, use.seen_seconds) == (0.0, 0.0)
 
     def test_ecc_errors_from_before_the_attempt_are_not_its_fault(self) -> None:
-        use = GpuUse()
+        use = GpuMeter()
         use.add([self.reading(90, ecc=4)], 0.0, "step", 10.0)
         assert use.faults() == [] and use.broken() == ""
         use.add([self.reading(90, ecc=6)], 10.0, "step", 10.0)
         assert use.broken() == "GPU 0 of node n: 2 uncorrectable ECC errors"
 
     def test_a_program_s_own_xid_breaks_no_gpu(self) -> None:
-        use = GpuUse()
+        use = GpuMeter()
         use.add([self.reading(90, xid=[31])], 0.0, "step", 10.0)
         assert use.faults() == ["GPU 0 of node n: Xid 31"]
         assert use.broken() == ""

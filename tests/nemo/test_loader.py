@@ -17,9 +17,10 @@ from typing import Any
 import pytest
 from lustrum.core import recipes
 from lustrum.core.images import NEMO
-from lustrum.core.plan import RunPlan, profiles, training_command
+from lustrum.core.plan import profiles, training_command
 from lustrum.core.recipes import cut_of
 from lustrum.core.request import BadRequest
+from lustrum.core.run_plan import RunPlan
 from lustrum.core.training_command import training_argv, training_numbers
 from lustrum.head.arithmetic import faults
 from lustrum.head.image_scripts import LOAD_CONFIG

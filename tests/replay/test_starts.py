@@ -6,7 +6,7 @@ import threading
 from typing import Any
 
 import pytest
-from lustrum.adapters.ray_jobs import Answer
+from lustrum.adapters.ray_jobs import RayReply
 from lustrum.core.record import Run
 from lustrum.handlers import start as request_steps
 
@@ -176,8 +176,8 @@ class TestStarts:
             if name == "submit_ray_job" and not prepared:
                 prepared.append(1)
                 head = life.cloud.clusters[0].kubernetes.head
-                missing = Answer(404, b"Job does not exist")
-                head.answers = [Answer(500, text), missing, Answer(500, text), missing]
+                missing = RayReply(404, b"Job does not exist")
+                head.answers = [RayReply(500, text), missing, RayReply(500, text), missing]
 
         prepared: list[int] = []
         life.before.append(prepare)

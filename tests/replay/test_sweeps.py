@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from lustrum.adapters.gke import ClusterInfo
-from lustrum.adapters.google import Listing
+from lustrum.adapters.google import CloudList
 from lustrum.handlers.reaping import ReapFailed, reap_runs
 
 from testing.services import FakeServices
@@ -16,7 +16,7 @@ def test_an_answer_of_another_shape_does_not_end_the_sweep(
     """One listing that no adapter expects is a problem; what the others show is still judged."""
     services = FakeServices()
 
-    def shapeless() -> Listing[ClusterInfo]:
+    def shapeless() -> CloudList[ClusterInfo]:
         raise ValueError("an answer of another shape")
 
     monkeypatch.setattr(services.gke, "list", shapeless)

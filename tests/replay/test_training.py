@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from lustrum.adapters.ray_jobs import Answer
+from lustrum.adapters.ray_jobs import RayReply
 from lustrum.core import kubernetes_objects
 from lustrum.core.record import Run
 
@@ -65,7 +65,7 @@ class TestRayJobs:
             head = life.cloud.kubernetes(run_id).head
             real = head.send
 
-            def send(method: str, path: str, body: bytes | None = None) -> Answer:
+            def send(method: str, path: str, body: bytes | None = None) -> RayReply:
                 raise lost()
 
             head.send = send
@@ -79,11 +79,11 @@ class TestRayJobs:
     @pytest.mark.parametrize(
         "answers",
         (
-            [Answer(500, b"internal"), Answer(404, b"")],
-            [Answer(502, b"<html>bad gateway</html>"), Answer(404, b"")],
-            [lost("ConnectionReset"), Answer(404, b"")],
-            [Answer(500, b"ValueError: submission_id already exists"), Answer(404, b"")],
-            [Answer(200, b"<html>"), Answer(200, b"<html>")],
+            [RayReply(500, b"internal"), RayReply(404, b"")],
+            [RayReply(502, b"<html>bad gateway</html>"), RayReply(404, b"")],
+            [lost("ConnectionReset"), RayReply(404, b"")],
+            [RayReply(500, b"ValueError: submission_id already exists"), RayReply(404, b"")],
+            [RayReply(200, b"<html>"), RayReply(200, b"<html>")],
         ),
     )
     def test_g11_every_odd_answer_of_a_submission_is_survived(self, answers: list[Any]) -> None:
@@ -222,7 +222,7 @@ class TestAfterwards:
             head = life.cloud.kubernetes(run_id).head
             real = head.send
 
-            def send(method: str, path: str, body: bytes | None = None) -> Answer:
+            def send(method: str, path: str, body: bytes | None = None) -> RayReply:
                 if (
                     "-a1" in path
                     and ("/logs" in path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from lustrum.adapters.google import Listing, Rest, pages
+from lustrum.adapters.google import CloudList, Rest, pages
 from lustrum.core.settings import Settings
 
 
@@ -27,7 +27,7 @@ class Compute:
         self._rest = rest
         self._project = settings.project
 
-    def machines(self, cluster: str | None = None) -> Listing[Machine]:
+    def machines(self, cluster: str | None = None) -> CloudList[Machine]:
         """Return the VMs of a cluster, or of every cluster."""
         label = "labels.goog-k8s-cluster-name"
         found = pages(
@@ -46,7 +46,7 @@ class Compute:
                 if (scoped.get("warning") or {}).get("code") == "UNREACHABLE":
                     missing.append(place)
                 machines += [_machine(item) for item in scoped.get("instances", [])]
-        return Listing(machines, missing)
+        return CloudList(machines, missing)
 
 
 def _machine(item: dict[str, Any]) -> Machine:

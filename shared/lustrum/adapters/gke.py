@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lustrum.adapters.google import Listing, Tokens
+from lustrum.adapters.google import CloudList, Tokens
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
 from lustrum.core.names import LABEL_EXPIRES
@@ -37,10 +37,10 @@ class Gke:
         self._project = settings.project
         self._client = _client(settings)
 
-    def list(self) -> Listing[ClusterInfo]:
+    def list(self) -> CloudList[ClusterInfo]:
         """Return the clusters of all locations."""
         found = self._call("list_clusters", parent=f"projects/{self._project}/locations/-")
-        return Listing(
+        return CloudList(
             [_info(item) for item in found.clusters], [str(zone) for zone in found.missing_zones]
         )
 

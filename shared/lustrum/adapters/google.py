@@ -32,7 +32,7 @@ _HOSTS = {
 
 
 @dataclass(frozen=True)
-class Listing(Generic[T]):
+class CloudList(Generic[T]):
     """A listing, and the places that did not answer: then absence proves nothing."""
 
     items: list[T]

@@ -18,7 +18,7 @@ from kubernetes import client as kube
 from kubernetes import config as kube_config
 
 from lustrum.adapters.google import Tokens
-from lustrum.adapters.ray_jobs import Answer
+from lustrum.adapters.ray_jobs import RayReply
 from lustrum.core import names
 from lustrum.core.errors import NotFound, ServiceError, from_status
 from lustrum.core.failures import Failure
@@ -112,7 +112,7 @@ class Kubernetes:
         content_type: str = "application/json",
         query: Mapping[str, str] | None = None,
         read: float = READ,
-    ) -> Answer:
+    ) -> RayReply:
         """Send one request and return whatever came back.
 
         Raises:
@@ -143,7 +143,7 @@ class Kubernetes:
                 ) from None
             if answer.status != 401 or self._tokens is None:
                 break
-        return Answer(answer.status, answer.data)
+        return RayReply(answer.status, answer.data)
 
     def _authorization(self, fresh: bool) -> dict[str, str]:
         if self._tokens is not None:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lustrum.adapters.google import Listing, Rest, pages
+from lustrum.adapters.google import CloudList, Rest, pages
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.names import LABEL_EXPIRES
 from lustrum.core.settings import Settings
@@ -43,10 +43,10 @@ class Lustre:
         self._rest = rest
         self._project = f"projects/{settings.project}"
 
-    def list(self) -> Listing[Instance]:
+    def list(self) -> CloudList[Instance]:
         """Return the instances of all locations."""
         found = pages(self._rest, "lustre", f"/v1/{self._project}/locations/-/instances", {})
-        return Listing(
+        return CloudList(
             [_instance(item) for page in found for item in page.get("instances", [])],
             [place for page in found for place in page.get("unreachable", [])],
         )

@@ -16,13 +16,13 @@ import httpx
 
 from lustrum.core.errors import NotFound, ServiceError, from_status
 from lustrum.core.failures import Failure
-from lustrum.core.record import shorten
+from lustrum.core.plain_text import shorten
 
 TAIL_LINES = 400
 
 
 @dataclass(frozen=True)
-class Answer:
+class RayReply:
     """An HTTP answer: status and body."""
 
     status: int
@@ -32,7 +32,7 @@ class Answer:
 class Send(Protocol):
     """Sends one request to a dashboard: the API server's service proxy, or a direct connection."""
 
-    def __call__(self, method: str, path: str, body: bytes | None = None) -> Answer:
+    def __call__(self, method: str, path: str, body: bytes | None = None) -> RayReply:
         """Return the answer. Raises ServiceError when there is none."""
 
 
@@ -175,7 +175,7 @@ def direct(base_url: str, headers: Callable[[], Mapping[str, str]] = dict) -> Se
     """Return a sender straight to a dashboard, for instance ``http://127.0.0.1:8265``."""
     client = httpx.Client(timeout=httpx.Timeout(30.0, connect=5.0), trust_env=False)
 
-    def send(method: str, path: str, body: bytes | None = None) -> Answer:
+    def send(method: str, path: str, body: bytes | None = None) -> RayReply:
         try:
             answer = client.request(
                 method,
@@ -187,7 +187,7 @@ def direct(base_url: str, headers: Callable[[], Mapping[str, str]] = dict) -> Se
             raise ServiceError(
                 Failure.INFRA_TRANSIENT, f"Ray: {type(error).__name__}: {error}", retryable=True
             ) from None
-        return Answer(answer.status_code, answer.content)
+        return RayReply(answer.status_code, answer.content)
 
     return send
 

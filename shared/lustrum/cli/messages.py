@@ -24,9 +24,10 @@ from lustrum.cli.session import (
 from lustrum.cli.watch import follow_run
 from lustrum.core import names
 from lustrum.core.errors import NotFound
-from lustrum.core.plan import RunPlan, make_plan
+from lustrum.core.plan import make_plan
 from lustrum.core.record import Run
 from lustrum.core.request import BadRequest, StartRequest, read_request
+from lustrum.core.run_plan import RunPlan
 from lustrum.core.settings import Settings
 from lustrum.show.formatting import dollars, moment, size
 from lustrum.show.preview import UNKNOWN

@@ -12,8 +12,8 @@ from rich.table import Table
 
 from lustrum.cli.session import console, read_start, session_of
 from lustrum.core import names
-from lustrum.core.plan import RunPlan
 from lustrum.core.reserve import extension_hours, planned_export, planned_rate
+from lustrum.core.run_plan import RunPlan
 from lustrum.core.settings import Settings
 from lustrum.show.formatting import dollars, duration
 from lustrum.show.preview import UNKNOWN, Preview, planned_id, preview, readable

@@ -5,8 +5,8 @@ from __future__ import annotations
 from lustrum.core import names
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure
-from lustrum.core.plan import RunPlan
 from lustrum.core.record import Run
+from lustrum.core.run_plan import RunPlan
 from lustrum.core.settings import Settings, Slot
 
 

@@ -9,14 +9,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lustrum.head.checkpoint_rule import Checkpoint, Layout, is_manifest, json_object
+from lustrum.head.checkpoint_rule import Layout, StepFolder, is_manifest, json_object
 
 
 @dataclass(frozen=True)
 class Listing:
     """What a listing job saw on Lustre, ascending by step."""
 
-    checkpoints: tuple[Checkpoint, ...]
+    checkpoints: tuple[StepFolder, ...]
     free_bytes: int
     capacity_bytes: int
 
@@ -32,7 +32,7 @@ def read_listing(event: Mapping[str, Any]) -> Listing:
     try:
         checkpoints = tuple(
             sorted(
-                Checkpoint(
+                StepFolder(
                     int(item["step"]),
                     int(item["files"]),
                     int(item["bytes"]),
@@ -49,7 +49,7 @@ def read_listing(event: Mapping[str, Any]) -> Listing:
 
 def export_shortfall(
     layout: Layout,
-    checkpoint: Checkpoint,
+    checkpoint: StepFolder,
     objects: Mapping[str, int],
     manifest: str | None = None,
 ) -> str | None:

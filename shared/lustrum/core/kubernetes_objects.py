@@ -13,8 +13,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from lustrum.core import names
-from lustrum.core.plan import RunPlan
 from lustrum.core.profiles import Resources
+from lustrum.core.run_plan import RunPlan
 from lustrum.head.names import LUSTRE_MOUNT
 
 Manifest = dict[str, Any]

@@ -37,3 +37,11 @@ def plain(text: str) -> str:
 def looks_secret(field: str, value: str = "") -> bool:
     """Say whether a field is named like a secret, or a value looks like one."""
     return bool(_SECRET_NAME.search(field) or _SECRET_VALUE.search(value))
+
+
+def shorten(text: str, limit: int = 500) -> str:
+    """Return a text on one line, cut in the middle of what is longer than ``limit`` characters,
+    without terminal escapes.
+    """
+    line = " ".join(plain(text).split())
+    return line if len(line) <= limit else line[: limit // 2] + " ... " + line[-limit // 2 :]

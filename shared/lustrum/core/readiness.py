@@ -12,7 +12,7 @@ from datetime import datetime
 from typing import Any
 
 from lustrum.core.failures import Failure, classify_text
-from lustrum.core.record import shorten
+from lustrum.core.plain_text import shorten
 
 Object = Mapping[str, Any]
 CLOCK_SKEW = 120.0  # seconds between our clock and the cluster's

@@ -13,9 +13,9 @@ from lustrum.core.cost import Usage
 from lustrum.core.errors import UnreadableRecord
 from lustrum.core.failures import Failure
 from lustrum.core.gpu_use import GpuUse
-from lustrum.core.plain_text import plain
-from lustrum.core.plan import RunPlan
+from lustrum.core.plain_text import shorten
 from lustrum.core.request import StartRequest
+from lustrum.core.run_plan import RunPlan
 
 KEPT_DAYS = 31  # Pub/Sub keeps a message at most 31 days: a late redelivery still finds its run
 HISTORY = 200  # entries kept
@@ -388,14 +388,6 @@ def final_outcome(run: Run) -> Outcome:
     if run.cancel is not None:
         return Outcome.CANCELLED
     return Outcome.PARTIAL if run.safe_export is not None else Outcome.FAILED
-
-
-def shorten(text: str, limit: int = 500) -> str:
-    """Return a text on one line, cut in the middle of what is longer than ``limit`` characters,
-    without terminal escapes.
-    """
-    line = " ".join(plain(text).split())
-    return line if len(line) <= limit else line[: limit // 2] + " ... " + line[-limit // 2 :]
 
 
 def _finished(run: Run) -> bool:

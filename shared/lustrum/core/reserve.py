@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 from lustrum.core.request import BadRequest
 
 if TYPE_CHECKING:
-    from lustrum.core.plan import RunPlan
     from lustrum.core.record import Run
+    from lustrum.core.run_plan import RunPlan
 
 SHARE = 0.25  # of the instance's throughput, before anything was measured
 MARGIN = 1.5

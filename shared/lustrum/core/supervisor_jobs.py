@@ -15,8 +15,9 @@ from lustrum.core.checkpoints import Listing
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure
 from lustrum.core.kubernetes_objects import EVENT_KEY
-from lustrum.core.plan import RunPlan, training_command
+from lustrum.core.plan import training_command
 from lustrum.core.record import Run
+from lustrum.core.run_plan import RunPlan
 from lustrum.core.settings import Settings
 from lustrum.core.training_command import (
     entrypoint,

@@ -18,7 +18,7 @@ from pydantic import JsonValue
 from lustrum.core.images import Image, check_override
 from lustrum.core.overrides import by_name, merged, split_key, written
 from lustrum.core.recipes import Recipe, find, numbers
-from lustrum.head.exits import Refused
+from lustrum.head.exits import JobFailed
 from lustrum.head.names import LUSTRE_MOUNT
 from lustrum.head.spec import read_spec
 
@@ -226,7 +226,7 @@ def supervisor_spec(
     spec |= {key: value for key, value in more.items() if value is not None}
     try:
         read_spec(json.dumps(spec))
-    except Refused as error:
+    except JobFailed as error:
         raise ValueError(str(error)) from None
     return spec
 

@@ -64,7 +64,7 @@ OVER = ("SUCCEEDED", "FAILED", "STOPPED")  # of a Ray job
 _OOM = re.compile(r"out ?of ?memory|oom-?kill|OutOfMemoryError|MemoryError", re.IGNORECASE)
 
 
-def judge(run: Run, seen: Seen, now: float, full_since: float | None = None) -> Verdict:
+def decide(run: Run, seen: Seen, now: float, full_since: float | None = None) -> Verdict:
     """Decide what follows from one look at a training attempt.
 
     Args:

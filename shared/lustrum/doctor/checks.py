@@ -30,7 +30,7 @@ from lustrum.doctor.expected_setup import (
     lustre_grant,
     zone_lacks,
 )
-from lustrum.doctor.findings import TERRAFORM, Finding, Level, Options, judge, lines
+from lustrum.doctor.findings import TERRAFORM, Finding, Level, Options, finding, lines
 
 PUBLIC = frozenset({"allUsers", "allAuthenticatedUsers"})
 
@@ -75,7 +75,7 @@ def _way_in(error: ServiceError) -> str:
 
 def _services(o: Options) -> Iterator[Finding]:
     missing = sorted(SERVICES - o.probes.enabled_services())
-    yield judge(
+    yield finding(
         "services",
         not missing,
         f"{len(SERVICES)} services enabled",
@@ -95,11 +95,11 @@ def _control_plane(o: Options) -> Iterator[Finding]:
             for name in wanted
             if found.get(name) != "ACTIVE"
         ]
-        yield judge(
+        yield finding(
             what, not bad, f"{len(wanted)} deployed in {o.region}", ", ".join(bad), TERRAFORM
         )
     state = o.probes.peerings(NETWORK).get(PEERING, "missing")
-    yield judge(
+    yield finding(
         "network",
         state == "ACTIVE",
         "network lustrum is peered with the services' network (Lustre)",
@@ -113,7 +113,7 @@ def _zones(o: Options) -> Iterator[Finding]:
     both = sorted(machines & lustre)
     for zone in o.plan.zones:
         lacks = zone_lacks(zone, {o.plan.machine: machines, "Managed Lustre": lustre})
-        yield judge(
+        yield finding(
             f"zone {zone}",
             not lacks,
             f"offers {o.plan.machine} and Managed Lustre",
@@ -196,7 +196,7 @@ def _lustre_agent(o: Options) -> Iterator[Finding]:
     bucket = o.plan.export_bucket
     agent = lustre_agent(o.probes.number())
     held = {role for role, member in o.probes.bucket_bindings(bucket) if member == agent}
-    yield judge(
+    yield finding(
         "export",
         bool(held & LUSTRE_WRITERS),
         f"Managed Lustre may write gs://{bucket}",
@@ -210,7 +210,7 @@ def _alerts(o: Options) -> Iterator[Finding]:
         f"serviceAccount:service-{o.probes.number()}"
         "@gcp-sa-monitoring-notification.iam.gserviceaccount.com"
     )
-    yield judge(
+    yield finding(
         "alerts",
         ("roles/pubsub.publisher", agent) in o.probes.topic_bindings("lustrum-alerts"),
         "Monitoring may publish to lustrum-alerts",
@@ -255,7 +255,7 @@ def _secrets(o: Options) -> Iterator[Finding]:
 
 
 def _you(o: Options) -> Iterator[Finding]:
-    yield judge(
+    yield finding(
         "you",
         o.probes.may_publish("lustrum-requests"),
         "may start runs",

@@ -9,7 +9,7 @@ from enum import StrEnum
 from rich.text import Text
 
 from lustrum.core import names
-from lustrum.core.plan import RunPlan
+from lustrum.core.run_plan import RunPlan
 from lustrum.doctor.project_questions import Probes
 
 TERRAFORM = "terraform -chdir=infra/terraform apply"
@@ -44,7 +44,7 @@ class Options:
     as_json: bool = False
 
 
-def judge(check: str, fine: bool, good: str, bad: str, fix: str) -> Finding:
+def finding(check: str, fine: bool, good: str, bad: str, fix: str) -> Finding:
     """Return a finding that is fine, or a failure and how to fix it."""
     return Finding(check, Level.OK, good) if fine else Finding(check, Level.FAIL, bad, fix)
 

@@ -11,7 +11,7 @@ from lustrum.doctor.expected_setup import (
     NODE_QUOTAS_TO_LOOK_AT,
     REGION_QUOTAS,
 )
-from lustrum.doctor.findings import Finding, Level, Options, judge, regions
+from lustrum.doctor.findings import Finding, Level, Options, finding, regions
 from lustrum.doctor.project_questions import Quota
 
 
@@ -52,7 +52,7 @@ def lustre_capacity(o: Options) -> Iterator[Finding]:
             continue
         # the value with most dimensions is the one that binds: it may be per network
         best = max(here, key=lambda q: len(q.dimensions))
-        yield judge(
+        yield finding(
             check,
             best.limit < 0 or best.limit >= wanted,
             f"{_amount(best.limit)} GiB at {tier} MB/s per TiB, {wanted} needed",

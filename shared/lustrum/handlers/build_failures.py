@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from lustrum.core import names
 from lustrum.core.failures import Failure, classify_text, named
-from lustrum.core.record import Run, shorten
+from lustrum.core.plain_text import shorten
+from lustrum.core.record import Run
 from lustrum.wiring.services import Services
 
 

@@ -9,22 +9,13 @@ from lustrum.core import names
 from lustrum.core.cost import bill
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure, classify_text
-from lustrum.core.record import (
-    Checkpoint,
-    Outcome,
-    Run,
-    State,
-    advance,
-    conclude,
-    final_outcome,
-    shorten,
-)
+from lustrum.core.plain_text import shorten
+from lustrum.core.record import Checkpoint, Outcome, Run, State, advance, conclude, final_outcome
 from lustrum.core.usage import end_usage
 from lustrum.handlers.inventory import look_around
 from lustrum.handlers.once import once
+from lustrum.wiring.http import Answer
 from lustrum.wiring.services import Services
-
-Answer = dict[str, Any]
 
 
 def close(services: Services, run: Run) -> Answer:

@@ -9,22 +9,21 @@ hard deadline.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 from lustrum.core.checkpoints import export_shortfall
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
-from lustrum.core.record import Checkpoint, Export, Moment, Run, shorten
+from lustrum.core.plain_text import shorten
+from lustrum.core.record import Checkpoint, Export, Moment, Run
 from lustrum.core.reserve import extension_hours
 from lustrum.handlers.disk import list_disk
 from lustrum.handlers.teardown import owned, told
-from lustrum.head.checkpoint_rule import MANIFEST, Layout, judge, newest_complete
-from lustrum.head.checkpoint_rule import Checkpoint as Seen
+from lustrum.head.checkpoint_rule import MANIFEST, Layout, StepFolder, judge, newest_complete
+from lustrum.wiring.http import Answer
 from lustrum.wiring.services import Services
 
 EXPORT_TRIES = 5  # of an export that is not required, and of a folder that may hold nothing
 BLIND_TRIES = 2  # of the recorded step, when nobody could list the disk
-Answer = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -116,7 +115,7 @@ def _find_newest(services: Services, run: Run) -> Newest:
     return Newest(_remember(services, run, newest), is_seen=True)
 
 
-def _remember(services: Services, run: Run, seen: Seen) -> Checkpoint:
+def _remember(services: Services, run: Run, seen: StepFolder) -> Checkpoint:
     """Correct the record's newest checkpoint by what was seen."""
     found = Checkpoint(step=seen.step, bytes=seen.bytes, files=seen.files, at=services.now())
 
@@ -251,7 +250,7 @@ def _take_what_arrived(services: Services, run: Run, sweep: Export) -> Answer:
     return _exported(max(steps, default=None), sweep.problem)
 
 
-def _newest_arrived(services: Services, layout: Layout, uri: str) -> Seen | None:
+def _newest_arrived(services: Services, layout: Layout, uri: str) -> StepFolder | None:
     """Judge the step folders below a bucket folder, from the highest down."""
     folders: dict[str, dict[str, int]] = {}
     for one in services.storage.list(uri):
@@ -291,7 +290,7 @@ def _missing(services: Services, layout: Layout, export: Export) -> str:
     found = {
         one.uri.removeprefix(export.uri): one.size for one in services.storage.list(export.uri)
     }
-    seen = Seen(export.step, export.files, export.bytes, None, complete=True)
+    seen = StepFolder(export.step, export.files, export.bytes, None, complete=True)
     shortfall = export_shortfall(layout, seen, found, _text(services, export.uri + MANIFEST))
     return f"{export.uri}: {shortfall}" if shortfall else ""
 

@@ -10,15 +10,16 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from lustrum.adapters.gke import ClusterInfo
-from lustrum.adapters.google import Listing
+from lustrum.adapters.google import CloudList
 from lustrum.adapters.lustre import Instance
 from lustrum.core.errors import ServiceError
 from lustrum.core.names import LABEL_RUN
-from lustrum.core.record import TEARDOWN_LEASE, Run, check_owned, shorten
+from lustrum.core.plain_text import shorten
+from lustrum.core.record import TEARDOWN_LEASE, Run, check_owned
 from lustrum.core.usage import end_usage
+from lustrum.wiring.http import Answer
 from lustrum.wiring.services import Services
 
-Answer = dict[str, Any]
 T = TypeVar("T")
 
 
@@ -69,7 +70,7 @@ def look_around(services: Services, run_id: str) -> Inventory:
     return found
 
 
-def seen(kind: str, look: Callable[[], Listing[T]], unknown: list[str]) -> list[T]:
+def seen(kind: str, look: Callable[[], CloudList[T]], unknown: list[str]) -> list[T]:
     """Return what a listing holds; what could not be seen is added to ``unknown``.
 
     Whatever the reason: an answer that no adapter expects must not end a whole sweep.

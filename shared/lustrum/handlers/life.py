@@ -4,7 +4,7 @@ hand over. Each is a compare-and-set and safe to repeat.
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from lustrum.core import names
 from lustrum.core.build_substitutions import next_zone, substitutions
@@ -26,10 +26,10 @@ from lustrum.core.usage import start_usage
 from lustrum.handlers.classification import classify
 from lustrum.handlers.preflight import look_ahead
 from lustrum.handlers.transition_calls import Claim, Enter, Failed, HandOver, LeaveZone, Place
+from lustrum.wiring.http import Answer
 from lustrum.wiring.services import Services
 
 QUEUE_POLL = 30.0  # seconds between looks for a free network slot
-Answer = dict[str, Any]
 
 
 def claim(services: Services, call: Claim) -> Answer:

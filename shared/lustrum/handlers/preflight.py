@@ -12,7 +12,7 @@ from typing import TypeVar
 from lustrum.core import names, supervisor_jobs
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
-from lustrum.core.plan import RunPlan
+from lustrum.core.run_plan import RunPlan
 from lustrum.doctor.expected_setup import LUSTRE_WRITERS, lustre_agent, lustre_grant, zone_lacks
 from lustrum.wiring.services import Services
 

@@ -14,6 +14,7 @@ from lustrum.core.failures import Failure
 from lustrum.core.readiness import CLOCK_SKEW, FATAL, cluster_is_ready, trouble
 from lustrum.core.record import Run, State, check_live, check_owned
 from lustrum.core.usage import start_usage
+from lustrum.wiring.http import Answer
 from lustrum.wiring.services import Services
 
 if TYPE_CHECKING:  # a function that needs neither does not load them
@@ -21,7 +22,6 @@ if TYPE_CHECKING:  # a function that needs neither does not load them
 
 SOLD_OUT = 600.0  # seconds of a stock-out after which another zone, if there is one, is better
 HURRY = 10.0  # seconds between looks once the first GPU node is up
-Answer = dict[str, Any]
 _HEAD_ONLY = frozenset({State.PROVISIONING, State.STARTING_HEAD, State.STAGING})
 
 

@@ -6,8 +6,6 @@ It is called only for what the present state waits for; whoever wakes re-reads t
 
 from __future__ import annotations
 
-from typing import Any
-
 from lustrum.core import names
 from lustrum.core.alerts import AlertAction, Incident
 from lustrum.core.errors import MalformedEvent, NotFound
@@ -23,9 +21,9 @@ from lustrum.core.progress import absorb
 from lustrum.core.record import Run, State
 from lustrum.handlers.once import once
 from lustrum.head.signature import ATTRIBUTE, is_signed
+from lustrum.wiring.http import Answer
 from lustrum.wiring.services import Services
 
-Answer = dict[str, Any]
 _JOB_RINGS = frozenset({"job.completed", "job.stalled"})
 _STAGE_RINGS = frozenset({"stage.done", "stage.failed"})
 

@@ -15,19 +15,20 @@ from lustrum.core import names
 from lustrum.core.errors import NotFound, ServiceError, UnreadableRecord
 from lustrum.core.failures import Failure
 from lustrum.core.names import LABEL_EXPIRES, LABEL_OWNER, LABEL_RUN
-from lustrum.core.record import Run, State, conclude, shorten
+from lustrum.core.plain_text import shorten
+from lustrum.core.record import Run, State, conclude
 from lustrum.core.revival import revive
 from lustrum.handlers.closing import close
 from lustrum.handlers.inventory import Inventory, delete_left, look_around, seen
 from lustrum.handlers.once import once
 from lustrum.handlers.remains import tell, tell_if_it_stays
 from lustrum.handlers.start import relabel, store_expiry
+from lustrum.wiring.http import Answer
 from lustrum.wiring.services import Services
 
 PATIENCE = 1800.0  # seconds after the hard deadline before the reaper deletes by itself
 START_GRACE = 120.0  # seconds a new run may be without an execution
 LABEL_SKEW = 60.0  # seconds a label may differ from the ledger
-Answer = dict[str, Any]
 
 
 class ReapFailed(Exception):

@@ -10,8 +10,9 @@ from lustrum import __version__
 from lustrum.core import names
 from lustrum.core.errors import MalformedEvent, NotFound, ServiceError
 from lustrum.core.events import Message, decode_push
-from lustrum.core.plan import EXPORT_GRACE_HOURS, RunPlan, make_plan, worst_cost
-from lustrum.core.record import Cancel, Moment, Refused, Run, State, Stop, shorten
+from lustrum.core.plain_text import shorten
+from lustrum.core.plan import EXPORT_GRACE_HOURS, make_plan, worst_cost
+from lustrum.core.record import Cancel, Moment, Refused, Run, State, Stop
 from lustrum.core.request import (
     MAX_HOURS,
     BadRequest,
@@ -21,10 +22,10 @@ from lustrum.core.request import (
     parse_request,
 )
 from lustrum.core.reserve import waiting_price
+from lustrum.core.run_plan import RunPlan
 from lustrum.handlers.once import once
+from lustrum.wiring.http import Answer
 from lustrum.wiring.services import Services
-
-Answer = dict[str, Any]
 
 
 def handle_push(services: Services, body: bytes) -> Answer:

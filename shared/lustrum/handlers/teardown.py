@@ -7,13 +7,15 @@ Each step is idempotent and bounded; the workflow notes a failing one and goes o
 from __future__ import annotations
 
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from lustrum.core import kubernetes_objects, names
 from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.plain_text import shorten
 from lustrum.core.progress import absorb, log_events
-from lustrum.core.record import Run, check_owned, shorten, staging_tries
+from lustrum.core.record import Run, check_owned, staging_tries
 from lustrum.core.usage import end_usage
+from lustrum.wiring.http import Answer
 from lustrum.wiring.services import Services
 
 if TYPE_CHECKING:  # a function that needs neither does not load them
@@ -21,7 +23,6 @@ if TYPE_CHECKING:  # a function that needs neither does not load them
     from lustrum.adapters.ray_jobs import RayJob, RayJobs
 
 LOG_LINES = 50_000  # about 10 MB
-Answer = dict[str, Any]
 
 
 def stop_ray_job(services: Services, run_id: str, execution: str) -> Answer:

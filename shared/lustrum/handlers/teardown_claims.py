@@ -4,8 +4,6 @@ Single-flight by a lease that a dead one loses.
 
 from __future__ import annotations
 
-from typing import Any
-
 from lustrum.core.build_substitutions import substitutions
 from lustrum.core.record import (
     TEARDOWN_LEASE,
@@ -20,9 +18,8 @@ from lustrum.core.record import (
 from lustrum.core.reserve import extension_hours
 from lustrum.handlers.classification import text_of
 from lustrum.handlers.transition_calls import ClaimTeardown, Destroy, Note
+from lustrum.wiring.http import Answer
 from lustrum.wiring.services import Services
-
-Answer = dict[str, Any]
 
 
 def claim_teardown(services: Services, call: ClaimTeardown) -> Answer:

@@ -8,22 +8,15 @@ from lustrum.core import names, supervisor_jobs
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.events import JobEvent
 from lustrum.core.failures import Failure, classify_text, named
+from lustrum.core.plain_text import shorten
 from lustrum.core.progress import absorb, log_events
 from lustrum.core.readiness import lost_nodes, worker_was_replaced
-from lustrum.core.record import (
-    Job,
-    Run,
-    State,
-    add_mishap,
-    check_live,
-    conclude,
-    shorten,
-    staging_tries,
-)
+from lustrum.core.record import Job, Run, State, add_mishap, check_live, conclude, staging_tries
 from lustrum.core.reserve import stop_at
 from lustrum.core.revival import is_behind
-from lustrum.core.verdict import OVER, UNTOLD, Action, Seen, Verdict, crashes_after, judge
+from lustrum.core.verdict import OVER, UNTOLD, Action, Seen, Verdict, crashes_after, decide
 from lustrum.handlers import evidence
+from lustrum.wiring.http import Answer
 from lustrum.wiring.services import Services
 
 if TYPE_CHECKING:  # a function that needs neither does not load them
@@ -32,7 +25,6 @@ if TYPE_CHECKING:  # a function that needs neither does not load them
 
 HURRY, HURRY_FOR = 1.0, 60.0  # seconds between looks, for so long, once the end was told
 NODES_SINCE = 60.0  # seconds before the submission whose node losses still count
-Answer = dict[str, Any]
 
 
 def stage_data(services: Services, run_id: str, execution: str | None) -> Answer:
@@ -164,7 +156,7 @@ def check_ray_job(services: Services, run_id: str, execution: str | None) -> Ans
         if disk.is_awaited and seen.status in OVER:
             one.job.over_since = one.job.over_since or now
             return Verdict(Action.WAIT, None, "it is over; looking at what it saved")
-        verdict = judge(one, seen, now, full_since)
+        verdict = decide(one, seen, now, full_since)
         if verdict.failure is not None and _wait_for_evidence(one, seen, verdict, now):
             return Verdict(Action.WAIT, None, "it failed; checking whether a node was lost")
         if verdict.action is not Action.WAIT:

@@ -70,7 +70,7 @@ class LeaveZone(Transition):
     step: Literal["leave_zone"]
 
 
-class Build(Transition):
+class BuildStatus(Transition):
     """Ask how a build of the present zone attempt is; `since` in epoch seconds."""
 
     step: Literal["build"]
@@ -100,14 +100,23 @@ class Destroy(Transition):
     step: Literal["destroy"]
 
 
-Call = Annotated[
-    Claim | Place | Enter | Failed | HandOver | LeaveZone | Build | ClaimTeardown | Note | Destroy,
+TransitionCall = Annotated[
+    Claim
+    | Place
+    | Enter
+    | Failed
+    | HandOver
+    | LeaveZone
+    | BuildStatus
+    | ClaimTeardown
+    | Note
+    | Destroy,
     Field(discriminator="step"),
 ]
-_CALL: TypeAdapter[Call] = TypeAdapter(Call)
+_CALL: TypeAdapter[TransitionCall] = TypeAdapter(TransitionCall)
 
 
-def read_transition(call: object) -> Call:
+def read_transition(call: object) -> TransitionCall:
     """Return the call as its step's model.
 
     Raises:

@@ -11,11 +11,11 @@ from typing import Any
 
 from lustrum.core import names
 from lustrum.core.record import Refused, check_live, check_owned
-from lustrum.handlers import life, teardown_claims
-from lustrum.handlers.transition_calls import Build, read_transition
+from lustrum.handlers.life import claim, enter, failed, hand_over, leave_zone, place
+from lustrum.handlers.teardown_claims import claim_teardown, destroy, note
+from lustrum.handlers.transition_calls import BuildStatus, read_transition
+from lustrum.wiring.http import Answer
 from lustrum.wiring.services import Services
-
-Answer = dict[str, Any]
 
 
 def advance_run(services: Services, call: Mapping[str, Any]) -> Answer:
@@ -34,7 +34,7 @@ def advance_run(services: Services, call: Mapping[str, Any]) -> Answer:
         return {"go": False, "stop": refused.stop, "why": str(refused)}
 
 
-def build_status(services: Services, call: Build) -> Answer:
+def build_status(services: Services, call: BuildStatus) -> Answer:
     """Say how a build of the present zone attempt is: none, live, done or failed."""
     run = services.ledger.load(call.run_id)
     if call.action == "deploy":
@@ -59,14 +59,14 @@ def build_status(services: Services, call: Build) -> Answer:
 
 # Any: the discriminator of `read_transition` pairs each step with its own model.
 _STEPS: dict[str, Callable[[Services, Any], Answer]] = {
-    "claim": life.claim,
-    "place": life.place,
-    "enter": life.enter,
-    "failed": life.failed,
-    "hand_over": life.hand_over,
-    "leave_zone": life.leave_zone,
+    "claim": claim,
+    "place": place,
+    "enter": enter,
+    "failed": failed,
+    "hand_over": hand_over,
+    "leave_zone": leave_zone,
     "build": build_status,
-    "claim_teardown": teardown_claims.claim_teardown,
-    "teardown": teardown_claims.note,
-    "destroy": teardown_claims.destroy,
+    "claim_teardown": claim_teardown,
+    "teardown": note,
+    "destroy": destroy,
 }

@@ -11,14 +11,14 @@ from collections.abc import Iterator
 
 from lustrum.head.checkpoint_rule import (
     MANIFEST,
-    Checkpoint,
     Layout,
+    StepFolder,
     is_manifest,
     judge,
     newest_complete,
     to_prune,
 )
-from lustrum.head.exits import Refused
+from lustrum.head.exits import JobFailed
 from lustrum.head.output import Event, Voice, now_text
 from lustrum.head.spec import Spec
 
@@ -50,7 +50,7 @@ def take_over(spec: Spec) -> None:
     """
     before = writing_attempt(spec)
     if before > spec.attempt:
-        raise Refused("INFRA_TRANSIENT", f"attempt {before} has begun: this one ends")
+        raise JobFailed("INFRA_TRANSIENT", f"attempt {before} has begun: this one ends")
     path = os.path.join(spec.run_folder, ATTEMPT)
     with open(path + ".tmp", "w", encoding="ascii") as file:
         file.write(str(spec.attempt))
@@ -98,7 +98,7 @@ def read_text(path: str) -> str | None:
         return None
 
 
-def inspect(spec: Spec, step: int, path: str) -> Checkpoint:
+def inspect(spec: Spec, step: int, path: str) -> StepFolder:
     """Judge the folder of a step by the rule of its trainer's layout, whatever it is called."""
     layout = spec.layout
     tracker = layout.tracker and read_text(os.path.join(os.path.dirname(path), layout.tracker))
@@ -115,7 +115,7 @@ def inspect(spec: Spec, step: int, path: str) -> Checkpoint:
     return found
 
 
-def all_steps(spec: Spec) -> list[Checkpoint]:
+def all_steps(spec: Spec) -> list[StepFolder]:
     """Return what every step of a run holds, oldest first."""
     return [inspect(spec, step, path) for step, path in entries(spec)]
 
@@ -177,7 +177,7 @@ def _leftovers(layout: Layout) -> list[str]:
     return [*layout.renamed, *([layout.replaced] if layout.replaced else []), PRUNED]
 
 
-def set_aside_broken(spec: Spec, steps: list[Checkpoint], voice: Voice) -> None:
+def set_aside_broken(spec: Spec, steps: list[StepFolder], voice: Voice) -> None:
     """A trainer loads the highest step, whatever it holds: rename incomplete ones.
 
     verl loads the step that its tracker names, and begins anew without a word when that one is

@@ -124,7 +124,7 @@ def own_layout(pattern: str, complete_when: str) -> Layout:
 
 
 @dataclass(frozen=True, order=True)
-class Checkpoint:
+class StepFolder:
     """A committed step: files and bytes without the manifest; ``total_steps`` None if unknown."""
 
     step: int
@@ -155,7 +155,7 @@ def judge(
     proof: str | None = None,
     manifest: str | None = None,
     tracker: str | None = None,
-) -> Checkpoint | None:
+) -> StepFolder | None:
     """Judge one folder; None when its name is not that of a committed step.
 
     Args:
@@ -181,17 +181,17 @@ def judge(
         newest = _whole_text(tracker)
         proved = (newest is not None and step <= newest) or isinstance(promised, dict)
         total = step if proved and found else None
-    return Checkpoint(
+    return StepFolder(
         step, len(found), sum(found.values()), total, complete=total is not None and intact
     )
 
 
-def newest_complete(checkpoints: Iterable[Checkpoint]) -> Checkpoint | None:
+def newest_complete(checkpoints: Iterable[StepFolder]) -> StepFolder | None:
     """Return the complete step with the highest number."""
     return max((one for one in checkpoints if one.complete), default=None)
 
 
-def to_prune(checkpoints: Iterable[Checkpoint], keep: int) -> tuple[int, ...]:
+def to_prune(checkpoints: Iterable[StepFolder], keep: int) -> tuple[int, ...]:
     """Return the steps to remove so that the newest ``keep`` complete ones stay, ascending.
 
     Never the newest complete one, and nothing newer than it: that may be a commit this instant.

@@ -17,7 +17,7 @@ import zipfile
 
 from lustrum.head.checkpoint_files import read_text
 from lustrum.head.checkpoint_rule import json_object
-from lustrum.head.exits import Refused
+from lustrum.head.exits import JobFailed
 from lustrum.head.network import AccessToken, ask
 from lustrum.head.output import Voice
 from lustrum.head.spec import Spec
@@ -74,7 +74,7 @@ def download(spec: Spec, token: AccessToken, target: str) -> str:
     """Fetch the object to a file; return its sha256."""
     match = re.fullmatch(r"gs://([a-z0-9][a-z0-9._-]+)/(.+)", spec.code or "")
     if not match:
-        raise Refused("CONFIG", f"code: {spec.code!r} is not gs://bucket/object")
+        raise JobFailed("CONFIG", f"code: {spec.code!r} is not gs://bucket/object")
     url = (
         f"{spec.storage_endpoint}/storage/v1/b/{match.group(1)}/o/"
         f"{urllib.parse.quote(match.group(2), safe='')}?alt=media"
@@ -90,16 +90,16 @@ def download(spec: Spec, token: AccessToken, target: str) -> str:
                 for block in iter(lambda: answer.read(2**20), b""):
                     size += len(block)
                     if size > CODE_BYTES:
-                        raise Refused("CONFIG", f"code: {spec.code} is over {CODE_BYTES} bytes")
+                        raise JobFailed("CONFIG", f"code: {spec.code} is over {CODE_BYTES} bytes")
                     digest.update(block)
                     file.write(block)
             return digest.hexdigest()
         except urllib.error.HTTPError as error:
             last = f"HTTP {error.code}"
             if error.code == 404:
-                raise Refused("CONFIG", f"code: {spec.code} does not exist") from None
+                raise JobFailed("CONFIG", f"code: {spec.code} does not exist") from None
             if error.code == 403:
-                raise Refused("ACCESS", f"code: the job may not read {spec.code}") from None
+                raise JobFailed("ACCESS", f"code: the job may not read {spec.code}") from None
             if error.code == 401:
                 token.forget()
         except OSError as error:
@@ -107,7 +107,7 @@ def download(spec: Spec, token: AccessToken, target: str) -> str:
                 raise
             last = str(error)
         time.sleep(min(2**attempt, 10) / 4)
-    raise Refused("INFRA_TRANSIENT", f"code: {spec.code} could not be fetched: {last}")
+    raise JobFailed("INFRA_TRANSIENT", f"code: {spec.code} could not be fetched: {last}")
 
 
 def unpack(archive: str, folder: str) -> None:
@@ -116,7 +116,7 @@ def unpack(archive: str, folder: str) -> None:
         with zipfile.ZipFile(archive) as bundle:
             items = bundle.infolist()
             if len(items) > CODE_FILES:
-                raise Refused("CONFIG", f"code: {len(items)} entries, at most {CODE_FILES}")
+                raise JobFailed("CONFIG", f"code: {len(items)} entries, at most {CODE_FILES}")
             left = CODE_UNPACKED_BYTES
             for item in items:
                 parts = item.filename.split("/")
@@ -128,7 +128,7 @@ def unpack(archive: str, folder: str) -> None:
                     or ":" in parts[0]
                     or (stat.S_IFMT(mode) not in (0, stat.S_IFREG, stat.S_IFDIR))
                 ):
-                    raise Refused("CONFIG", f"code: entry {item.filename!r} is not a plain path")
+                    raise JobFailed("CONFIG", f"code: entry {item.filename!r} is not a plain path")
                 target = os.path.join(folder, *[part for part in parts if part])
                 if item.is_dir():
                     os.makedirs(target, exist_ok=True)
@@ -138,10 +138,10 @@ def unpack(archive: str, folder: str) -> None:
                     for block in iter(lambda: source.read(2**20), b""):
                         left -= len(block)
                         if left < 0:
-                            raise Refused(
+                            raise JobFailed(
                                 "CONFIG", f"code: unpacks to more than {CODE_UNPACKED_BYTES} bytes"
                             )
                         file.write(block)
                 os.chmod(target, 0o755 if mode & 0o111 else 0o644)
     except (zipfile.BadZipFile, NotImplementedError, RuntimeError, EOFError, ValueError) as error:
-        raise Refused("CONFIG", f"code: not a usable zip: {error}") from None
+        raise JobFailed("CONFIG", f"code: not a usable zip: {error}") from None

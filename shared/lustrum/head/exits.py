@@ -17,7 +17,7 @@ EXITS = {
 }
 
 
-class Refused(Exception):
+class JobFailed(Exception):
     """The supervisor itself ends the job, with a failure class of Lustrum's table."""
 
     def __init__(self, failure: str, message: str, exit_code: int | None = None) -> None:

@@ -24,7 +24,7 @@ FAULTS = 8  # named in a heartbeat
 BROKEN = frozenset((48, 64, 74, 79, 92, 94, 95, 110, 119, 120, 136, 140, 143, 144, 145, 149))
 
 
-class GpuUse:
+class GpuMeter:
     """Adds up readings. Seconds are GPU-seconds where two GPUs in one second are two."""
 
     def __init__(self) -> None:
@@ -125,7 +125,7 @@ class GpuWatch(threading.Thread):
         self._told = False
         self._idle = False
         self._phase = "starting"
-        self.use = GpuUse()
+        self.use = GpuMeter()
 
     def run(self) -> None:
         """Sample until `finish`; a sampler that ends is started again after a while."""

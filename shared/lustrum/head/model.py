@@ -10,7 +10,7 @@ import sys
 import time
 
 from lustrum.head.checkpoint_files import file_sizes
-from lustrum.head.exits import Refused, Stopped
+from lustrum.head.exits import JobFailed, Stopped
 from lustrum.head.output import Voice, now_text
 from lustrum.head.process import Bell, Child, Signals
 from lustrum.head.spec import Spec
@@ -35,7 +35,7 @@ def check_model(spec: Spec, path: str) -> None:
     """Refuse another model's checkpoint: NeMo-RL would load it without an error."""
     held = model_in_config(path)
     if spec.model and held and held != spec.model:
-        raise Refused(
+        raise JobFailed(
             "CONFIG",
             f"{os.path.basename(path)} was saved by model {held!r}, this run "
             f"trains {spec.model!r}: give the run its own checkpoints",
@@ -93,7 +93,7 @@ def fetch_model(spec: Spec, voice: Voice, signals: Signals) -> None:
             return
         failure = classify_fetch("\n".join(tail))
         if failure != "INFRA_TRANSIENT" or attempt_number == 3:
-            raise Refused(
+            raise JobFailed(
                 failure,
                 f"model {spec.model} could not be fetched: "
                 + (tail[-1][:300] if tail else f"exit code {code}"),

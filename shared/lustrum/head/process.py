@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from lustrum.head.exits import Refused, Stopped
+from lustrum.head.exits import JobFailed, Stopped
 from lustrum.head.output import Voice
 
 
@@ -67,9 +67,9 @@ class Child:
                 preexec_fn=lambda: libc.prctl(1, signal.SIGTERM),
             )
         except FileNotFoundError as error:
-            raise Refused("CONFIG", f"command: {error.filename!r} does not exist", 127) from None
+            raise JobFailed("CONFIG", f"command: {error.filename!r} does not exist", 127) from None
         except PermissionError as error:
-            raise Refused("CONFIG", f"command: {error.filename!r} may not be run", 126) from None
+            raise JobFailed("CONFIG", f"command: {error.filename!r} may not be run", 126) from None
         self._voice, self._on_line = voice, on_line
         self._reader = threading.Thread(target=self._read, daemon=True, name="output")
         self._reader.start()

@@ -8,7 +8,7 @@ import re
 from dataclasses import dataclass, field, fields
 
 from lustrum.head.checkpoint_rule import LAYOUTS, Layout, own_layout
-from lustrum.head.exits import Refused
+from lustrum.head.exits import JobFailed
 from lustrum.head.names import LUSTRE_MOUNT, MODEL_CACHE
 
 
@@ -83,14 +83,14 @@ class Spec:
 
 
 def read_spec(text: str) -> Spec:
-    """Parse the argument; an unknown key or a wrong type is Refused as CONFIG, naming it."""
+    """Parse the argument; an unknown key or a wrong type is JobFailed as CONFIG, naming it."""
     try:
         if not text.lstrip().startswith("{"):
             with open(text, encoding="utf-8") as file:
                 text = file.read()
         values = json.loads(text)
     except (OSError, ValueError) as error:
-        raise Refused("CONFIG", f"--spec is neither a JSON file nor JSON: {error}") from None
+        raise JobFailed("CONFIG", f"--spec is neither a JSON file nor JSON: {error}") from None
     kinds = {
         "str": (str,),
         "int": (int,),
@@ -102,28 +102,28 @@ def read_spec(text: str) -> Spec:
     known = {item.name: item for item in fields(Spec)}
     for key, value in values.items():
         if key not in known:
-            raise Refused("CONFIG", f"spec.{key}: unknown; known are {', '.join(sorted(known))}")
+            raise JobFailed("CONFIG", f"spec.{key}: unknown; known are {', '.join(sorted(known))}")
         kind = str(known[key].type)
         if kind.endswith(" | None"):
             if value is None:
                 continue
             kind = kind[: -len(" | None")]
         if not isinstance(value, kinds[kind]) or (kind != "bool" and isinstance(value, bool)):
-            raise Refused("CONFIG", f"spec.{key}: {value!r} is not {kind}")
+            raise JobFailed("CONFIG", f"spec.{key}: {value!r} is not {kind}")
     spec = Spec(**values)
     if not re.fullmatch(r"[a-z][a-z0-9-]{2,62}", spec.run_id):
-        raise Refused("CONFIG", f"spec.run_id: {spec.run_id!r} is not a run id")
+        raise JobFailed("CONFIG", f"spec.run_id: {spec.run_id!r} is not a run id")
     if not os.path.isabs(spec.lustre):
-        raise Refused("CONFIG", f"spec.lustre: {spec.lustre!r} is not an absolute path")
+        raise JobFailed("CONFIG", f"spec.lustre: {spec.lustre!r} is not an absolute path")
     if spec.checkpoint_layout not in (*LAYOUTS, "own"):
         names = ", ".join((*LAYOUTS, "own"))
-        raise Refused(
+        raise JobFailed(
             "CONFIG", f"spec.checkpoint_layout: {spec.checkpoint_layout!r} is not one of {names}"
         )
     try:
         assert spec.layout
     except ValueError as error:
-        raise Refused(
+        raise JobFailed(
             "CONFIG",
             f"spec.checkpoint_pattern {spec.checkpoint_pattern!r}, "
             f"spec.complete_when {spec.complete_when!r}: {error}",

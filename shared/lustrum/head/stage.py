@@ -8,7 +8,7 @@ import shutil
 from lustrum.head.checkpoint_files import all_steps, inspect, make_folders
 from lustrum.head.checkpoint_rule import MANIFEST, newest_complete
 from lustrum.head.code_archive import fetch_code
-from lustrum.head.exits import EXITS, Refused, failure_of
+from lustrum.head.exits import EXITS, JobFailed, failure_of
 from lustrum.head.model import check_model, fetch_model, remove_half_conversion
 from lustrum.head.network import AccessToken
 from lustrum.head.output import Voice
@@ -39,17 +39,17 @@ def stage(spec: Spec, voice: Voice, token: AccessToken, signals: Signals) -> int
             "stage.done", resume_step=resumed, free_bytes=usage.free, capacity_bytes=usage.total
         )
         return 0
-    except (Refused, OSError) as error:
-        failure = error.failure if isinstance(error, Refused) else failure_of(error)
+    except (JobFailed, OSError) as error:
+        failure = error.failure if isinstance(error, JobFailed) else failure_of(error)
         voice.event("stage.failed", message=str(error), failure=failure)
         return EXITS[failure]
 
 
 def below(root: str, path: str) -> str:
-    """The real path of `path` seen from `root`; Refused when it leads out of it."""
+    """The real path of `path` seen from `root`; JobFailed when it leads out of it."""
     base, real = os.path.realpath(root), os.path.realpath(os.path.join(root, path))
     if os.path.commonpath([base, real]) != base:
-        raise Refused("CONFIG", f"{path!r} is not below {root}")
+        raise JobFailed("CONFIG", f"{path!r} is not below {root}")
     return real
 
 
@@ -62,11 +62,11 @@ def adopt_checkpoint(spec: Spec, voice: Voice) -> int | None:
     if not os.path.isdir(source):
         if existing:  # staged before
             return existing.step
-        raise Refused("CONFIG", f"resume_from: there is no folder {source}")
+        raise JobFailed("CONFIG", f"resume_from: there is no folder {source}")
     named = spec.layout.step_of(os.path.basename(source))
     found = inspect(spec, named or 0, source)
     if not found.complete:
-        raise Refused(
+        raise JobFailed(
             "CONFIG",
             f"resume_from: {source} is not a complete checkpoint "
             f"({found.files} files, {spec.layout.proof or MANIFEST}"

@@ -49,7 +49,7 @@ import sys
 from dataclasses import asdict
 
 from lustrum.head.checkpoint_files import all_steps, prune
-from lustrum.head.exits import EXITS, Refused, Stopped, failure_of
+from lustrum.head.exits import EXITS, JobFailed, Stopped, failure_of
 from lustrum.head.network import AccessToken, Publisher
 from lustrum.head.output import Voice
 from lustrum.head.process import Signals
@@ -97,8 +97,8 @@ def main(arguments: list[str]) -> int:
             voice.close(spec.flush_seconds)
     except Stopped as stopped:
         return stopped.exit_code
-    except (Refused, OSError) as error:
-        failure = error.failure if isinstance(error, Refused) else failure_of(error)
+    except (JobFailed, OSError) as error:
+        failure = error.failure if isinstance(error, JobFailed) else failure_of(error)
         kind = {"train": "job.completed", "stage": "stage.failed"}.get(options.mode, "failed")
         Voice(spec).event(kind, exit_code=EXITS[failure], message=str(error), failure=failure)
         return EXITS[failure]

@@ -19,7 +19,7 @@ from lustrum.head.checkpoint_files import (
 )
 from lustrum.head.checkpoint_rule import MANIFEST, newest_complete
 from lustrum.head.code_archive import fetch_code, place_command
-from lustrum.head.exits import EXITS, Refused, Stopped, failure_of
+from lustrum.head.exits import EXITS, JobFailed, Stopped, failure_of
 from lustrum.head.gpu_watch import GpuWatch
 from lustrum.head.model import check_model, mark_conversion, remove_half_conversion
 from lustrum.head.network import AccessToken
@@ -37,7 +37,7 @@ def train(spec: Spec, voice: Voice, token: AccessToken, signals: Signals) -> int
     """One attempt. Always ends with `job.completed`, whatever happens."""
     try:
         ending = attempt(spec, voice, token, signals)
-    except Refused as refused:
+    except JobFailed as refused:
         ending = Ending(refused.exit_code, refused.failure, str(refused))
     except Stopped as stopped:
         ending = Ending(stopped.exit_code, None, str(stopped))
@@ -116,7 +116,7 @@ def attempt(spec: Spec, voice: Voice, token: AccessToken, signals: Signals) -> E
             voice.say(f"lustrum: {done} of {spec.max_steps} steps are done, nothing to train")
             return Ending(0, step=done)
     if not spec.command:
-        raise Refused("CONFIG", "spec.command: empty, there is nothing to run")
+        raise JobFailed("CONFIG", "spec.command: empty, there is nothing to run")
     remove_half_conversion(spec, voice)
     folder = fetch_code(spec, token, voice)
     resume = os.path.join(spec.checkpoints, spec.layout.folder(newest.step)) if newest else ""
@@ -206,7 +206,7 @@ def watch(
     watcher.finish(spec.settle_seconds)
     heartbeat(spec, voice, log, gpus, quiet, last=True)
     if watcher.overtaken:
-        raise Refused("INFRA_TRANSIENT", f"attempt {watcher.overtaken} has begun: this one ends")
+        raise JobFailed("INFRA_TRANSIENT", f"attempt {watcher.overtaken} has begun: this one ends")
     if cut is not None:
         return cut
     if code == 0:

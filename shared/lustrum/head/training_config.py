@@ -16,7 +16,7 @@ from typing import Any
 
 from lustrum.head.arithmetic import faults, working_nodes
 from lustrum.head.code_archive import place_command
-from lustrum.head.exits import Refused, Stopped
+from lustrum.head.exits import JobFailed, Stopped
 from lustrum.head.image_scripts import FETCH_DATA, LOAD_CONFIG
 from lustrum.head.model import classify_fetch
 from lustrum.head.output import Voice
@@ -38,7 +38,7 @@ def check_command(
     ``folder`` is that of the run's own code, ``resumed`` the step it begins with, if any.
 
     Raises:
-        Refused: CONFIG, with the loader's own sentence, or with every number that cannot work.
+        JobFailed: CONFIG, with the loader's own sentence, or with every number that cannot work.
     """
     parts = _parts(spec, folder)
     if parts is None:
@@ -57,7 +57,7 @@ def check_command(
         voice.say("lustrum: the image's loader could not be run here: its command is not checked")
         return
     if "refused" in answer:
-        raise Refused("CONFIG", f"the image's loader refuses the command: {answer['refused']}")
+        raise JobFailed("CONFIG", f"the image's loader refuses the command: {answer['refused']}")
     check_numbers(spec, answer["config"])
     _check_resumed(spec, answer["config"], answer.get("resumed"))
     voice.event("stage.progress", phase="config")
@@ -67,7 +67,7 @@ def check_shape(spec: Spec) -> None:
     """Do the arithmetic again once the model is there: its heads and layers are known now.
 
     Raises:
-        Refused: CONFIG, as ``check_numbers``.
+        JobFailed: CONFIG, as ``check_numbers``.
     """
     answer = read_answer(spec) if spec.release else {}
     if "config" in answer:
@@ -78,7 +78,7 @@ def check_numbers(spec: Spec, config: Mapping[str, Any]) -> None:
     """Do the arithmetic on a resolved configuration, with the model's shape once it is there.
 
     Raises:
-        Refused: CONFIG, naming every number that cannot work, and what would.
+        JobFailed: CONFIG, naming every number that cannot work, and what would.
     """
     settings = _settings(config, spec.algorithm)
     release, model = _version(spec.release), model_shape(spec)
@@ -89,14 +89,14 @@ def check_numbers(spec: Spec, config: Mapping[str, Any]) -> None:
     if any(one.key == NODES for one in found):
         work = working_nodes(spec.algorithm, release, settings, model)
         told.append("nodes that work: " + (", ".join(map(str, work)) or "none"))
-    raise Refused("CONFIG", "; ".join(told))
+    raise JobFailed("CONFIG", "; ".join(told))
 
 
 def fetch_data(spec: Spec, voice: Voice, signals: Signals, folder: str | None) -> None:
     """Fill the data sets' cache with the image's own loaders; what is there is kept.
 
     Raises:
-        Refused: ACCESS, CONFIG or LUSTRE_FULL: the training would end of the same.
+        JobFailed: ACCESS, CONFIG or LUSTRE_FULL: the training would end of the same.
     """
     parts = _parts(spec, folder)
     if parts is None or "config" not in read_answer(spec):
@@ -109,7 +109,7 @@ def fetch_data(spec: Spec, voice: Voice, signals: Signals, folder: str | None) -
     failure = classify_fetch("\n".join(tail))
     last = tail[-1][:300] if tail else f"exit code {code}"
     if failure in ("ACCESS", "LUSTRE_FULL", "CONFIG"):
-        raise Refused(failure, f"the data set could not be fetched: {last}")
+        raise JobFailed(failure, f"the data set could not be fetched: {last}")
     voice.say(f"lustrum: the data set is left to the training to fetch: {last}")
 
 
@@ -177,7 +177,7 @@ def _run(
     tail: collections.deque[str] = collections.deque(maxlen=200)
     try:
         child = Child(argv, folder or spec.workdir, environment, voice, tail.append)
-    except Refused as refused:
+    except JobFailed as refused:
         voice.say(f"lustrum: {refused}")
         return refused.exit_code, []
     signals.child, bell = child, Bell()
@@ -207,7 +207,7 @@ def _check_resumed(
     for key in (f"{spec.algorithm}.max_num_steps", "policy.train_global_batch_size"):
         held, wanted = _at(resumed, key), _at(config, key)
         if held is not None and held != wanted:
-            raise Refused(
+            raise JobFailed(
                 "CONFIG",
                 f"resume_from: it was saved with {key} {held}, this run has {wanted}, and "
                 f"Megatron would not load its schedule: set +{SCHEDULE} to true",

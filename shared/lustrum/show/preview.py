@@ -15,9 +15,10 @@ from pydantic import BaseModel
 
 from lustrum.core import kubernetes_objects, names, supervisor_jobs
 from lustrum.core.build_substitutions import blueprint_variables, slot_variables
-from lustrum.core.plan import EXPORT_GRACE_HOURS, RunPlan, make_plan, worst_costs
+from lustrum.core.plan import EXPORT_GRACE_HOURS, make_plan, worst_costs
 from lustrum.core.record import Run
 from lustrum.core.request import StartRequest
+from lustrum.core.run_plan import RunPlan
 from lustrum.core.settings import Settings
 
 # Stands where only the control plane knows the value.

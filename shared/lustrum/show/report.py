@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING, Any
 from lustrum import __version__
 from lustrum.core.cost import bill
 from lustrum.core.failures import TABLE, Reaction
+from lustrum.core.plain_text import shorten
 from lustrum.core.plan import worst_costs
-from lustrum.core.record import TEARDOWN, Outcome, Run, State, shorten
+from lustrum.core.record import TEARDOWN, Outcome, Run, State
 from lustrum.show import plots
 from lustrum.show.formatting import dollars, duration, moment, size
 from lustrum.show.gpus import gpu_facts

@@ -13,9 +13,11 @@ from typing import Any, Protocol
 from lustrum.core import names
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
-from lustrum.core.record import Refused, shorten
+from lustrum.core.plain_text import shorten
+from lustrum.core.record import Refused
 
 Call = Mapping[str, Any]
+Answer = dict[str, Any]  # of a handler, as JSON
 Reply = tuple[str, int, dict[str, str]]
 _HEADERS = {"Content-Type": "application/json"}
 MAX_BODY = 256 * 1024  # bytes

@@ -139,11 +139,11 @@ class Services:
 
     def ray(self, kubernetes: Kubernetes, run_id: str) -> RayJobs:
         """Return the dashboard of a run's Ray head, through the service proxy."""
-        from lustrum.adapters.ray_jobs import Answer, RayJobs
+        from lustrum.adapters.ray_jobs import RayJobs, RayReply
 
         service = names.head_service(run_id)
 
-        def send(method: str, path: str, body: bytes | None = None) -> Answer:
+        def send(method: str, path: str, body: bytes | None = None) -> RayReply:
             proxied = kubernetes.proxy(service, names.DASHBOARD_PORT, path)
             return kubernetes.request(method, proxied, body=body)
 
