@@ -106,6 +106,7 @@ class Life:
     on_reply: Callable[[str, str, str, Any], None] = lambda *reply: None
     on_trigger: Callable[[Mapping[str, str]], None] = lambda subs: None
     on_sweep: Callable[[int, Any], None] = lambda *answer: None
+    _first_published: dict[str, float] = field(default_factory=dict)
     _modules: dict[str, Any] = field(default_factory=dict)
     _tasks: set[Any] = field(default_factory=set)
     _closing: bool = False
@@ -193,7 +194,10 @@ class Life:
         """Push one message of lustrum-requests; say whether it was acknowledged."""
         self._catch_up()
         data = request if isinstance(request, bytes) else json.dumps(request)
-        when = datetime.fromtimestamp(self.services.now(), UTC).isoformat()
+        first = self._first_published.setdefault(
+            message_id, self.services.now()
+        )  # it never changes
+        when = datetime.fromtimestamp(first, UTC).isoformat()
         try:
             with self._acting("start_run"):
                 request_steps.handle_push(self.services, push(data, message_id, attributes, when))
