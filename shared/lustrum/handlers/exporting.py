@@ -100,8 +100,7 @@ def _find_newest(services: Services, run: Run) -> Newest:
     except NotFound:
         return Newest(known, is_seen=False)
     except Exception as error:
-        passes = error.retryable if isinstance(error, ServiceError) else True
-        if passes and _listing_may_come(services, run):
+        if _listing_may_come(services, run):  # a refusal too: rights may come back
             raise ServiceError(Failure.INFRA_TRANSIENT, told(error), retryable=True) from error
         return Newest(known, is_seen=False)
     if listed is None:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:  # a function that needs neither does not load them
     from lustrum.adapters.ray_jobs import RayJob, RayJobs
 
 LOG_LINES = 50_000  # about 10 MB
+STOP_PATIENCE = 120.0  # seconds of paid accelerators for a head that does not answer
 
 
 def stop_ray_job(services: Services, run_id: str, execution: str) -> Answer:
@@ -44,8 +45,12 @@ def stop_ray_job(services: Services, run_id: str, execution: str) -> Answer:
     try:
         ray = services.ray(services.kubernetes(run_id), run_id)
         stopped = _stop_jobs(services, ray, run, problems)
-    except Exception as error:  # no cluster, a head that does not answer, or anything else
+    except NotFound as error:  # no cluster, no head
         stopped = True
+        problems.append(told(error))
+    except Exception as error:  # tried for a while: what still trains may save once more
+        patience = min(STOP_PATIENCE, run.plan.timing.silence)
+        stopped = services.now() - run.teardown.claimed_at >= patience
         problems.append(told(error))
     return {"stopped": stopped and not building, "building": building, "problems": problems}
 
