@@ -133,7 +133,7 @@ class Bench:
         from lustrum.core import supervisor_jobs
         from lustrum.core.events import JobEvent
         from lustrum.core.record import Job, State
-        from lustrum.core.training_command import supervisor_spec
+        from lustrum.core.training_command import entrypoint, supervisor_spec
         from lustrum.handlers import reactions, teardown, training
 
         from testing.cluster.functions import EXECUTION, TEARDOWN
@@ -168,7 +168,7 @@ class Bench:
         self.pubsub.listener = deliver
         submit.ray(submit.kubernetes(run_id), run_id).submit(
             identity,
-            supervisor_jobs.entrypoint("train", spec),
+            entrypoint("train", spec),
             supervisor_jobs.job_environment(functions.plan),
             {"run_id": run_id, "attempt": "1"},
         )

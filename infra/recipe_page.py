@@ -10,7 +10,7 @@ from __future__ import annotations
 import io
 
 from lustrum.cli.plan import show
-from lustrum.core.plan import profiles
+from lustrum.core.profiles import profiles
 from lustrum.core.request import StartRequest
 from lustrum.show.preview import UNKNOWN, preview
 from rich.console import Console

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -16,7 +15,7 @@ from lustrum.core.failures import Failure
 from testing.agenda import Agenda
 from testing.dashboard import Dashboard, Job, Script
 from testing.fake_cluster import FakeKubernetes
-from testing.files import MANIFEST, Folder, LustreFiles
+from testing.files import LustreFiles
 
 Hook = Callable[[str, str], None]
 
@@ -321,10 +320,3 @@ def unavailable(what: str) -> ServiceError:
     return ServiceError(
         Failure.INFRA_TRANSIENT, f"{what} answered 503", retryable=True, status=503
     )
-
-
-def manifest_of(folder: Folder) -> dict[str, Any]:
-    """Return the manifest that lies in a folder."""
-    text = folder.files[MANIFEST]
-    assert isinstance(text, str)
-    return dict(json.loads(text))

@@ -75,9 +75,6 @@ def function(name: str) -> Any:
     return module
 
 
-Gate = Callable[[str, dict[str, Any]], Awaitable[None]]
-
-
 @dataclass
 class Life:
     """One project over time.
@@ -181,10 +178,7 @@ class Life:
         self, request: Mapping[str, Any] | bytes, message_id: str = "1", **attributes: str
     ) -> dict[str, Any]:
         """Deliver one message of lustrum-requests."""
-        self._catch_up()
-        data = request if isinstance(request, bytes) else json.dumps(request)
-        when = datetime.fromtimestamp(self.services.now(), UTC).isoformat()
-        body = push(data, message_id, attributes, when)
+        body = self._pushed(request, message_id, attributes)
         with self._acting("start_run"):
             return request_steps.handle_push(self.services, body)
 
@@ -192,18 +186,23 @@ class Life:
         self, request: Mapping[str, Any] | bytes, message_id: str, **attributes: str
     ) -> bool:
         """Push one message of lustrum-requests; say whether it was acknowledged."""
-        self._catch_up()
-        data = request if isinstance(request, bytes) else json.dumps(request)
-        first = self._first_published.setdefault(
-            message_id, self.services.now()
-        )  # it never changes
-        when = datetime.fromtimestamp(first, UTC).isoformat()
+        body = self._pushed(request, message_id, attributes)
         try:
             with self._acting("start_run"):
-                request_steps.handle_push(self.services, push(data, message_id, attributes, when))
+                request_steps.handle_push(self.services, body)
         except (Exception, Killed):
             return False
         return True
+
+    def _pushed(
+        self, request: Mapping[str, Any] | bytes, message_id: str, attributes: Mapping[str, str]
+    ) -> bytes:
+        """Return a delivery; a message keeps its publish time, however often it is delivered."""
+        self._catch_up()
+        data = request if isinstance(request, bytes) else json.dumps(request)
+        first = self._first_published.setdefault(message_id, self.services.now())
+        when = datetime.fromtimestamp(first, UTC).isoformat()
+        return push(data, message_id, attributes, when)
 
     async def start(self, request: Mapping[str, Any] | None = None, message_id: str = "1") -> str:
         """Publish a request and return the run's id."""

@@ -41,7 +41,6 @@ METHODS: dict[str, tuple[str, ...]] = {
     "storage": ("list", "read", "write"),
     "kubernetes": ("get", "items", "apply", "delete", "request"),
 }  # fmt: skip
-MODES = ("before", "after", "slow", "hide", "stale", "partial", "shape", "denied", "kill")
 ZONE = "us-east1-b"
 
 

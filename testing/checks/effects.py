@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from typing import Any
 
 from lustrum.core.failures import Failure
 from lustrum.core.record import Run
 
-from testing.checks.trial import LIVE, Trial
+from testing.checks.trial import Trial
 from testing.cloud import LustreInstance
 from testing.dashboard import Job
 from testing.seam import Effect
@@ -242,13 +240,3 @@ class Effects:
             run = trial.record()
             due = run is not None and trial.is_due(run)
             trial.expect(f"who: the reaper starts {workflow}", due or not trial.is_smooth)
-
-
-def secrets_in(value: Any) -> bool:
-    """Say whether something looks like a token."""
-    return "hf_" in json.dumps(value, default=str)
-
-
-def in_life(run: Run) -> bool:
-    """Say whether the run is not ending."""
-    return str(run.state) in LIVE

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lustrum.core.plan import profiles
+from lustrum.core.profiles import profiles
 
 from infra.recipe_page import BEGIN, PAGE, page, plans
 

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin
 import pytest
 from annotated_types import Ge, Gt, Le, Lt
 from lustrum.core import images
-from lustrum.core.plan import profiles
+from lustrum.core.profiles import profiles
 from lustrum.core.request import (
     CancelRequest,
     CheckpointRequest,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from lustrum.core import kubernetes_objects
 from lustrum.core.failures import NODE_LOSS, Failure
-from lustrum.core.plan import profiles
+from lustrum.core.profiles import profiles
 from lustrum.core.readiness import cluster_is_ready, lost_nodes, trouble, worker_was_replaced
 from lustrum.core.run_plan import RunPlan
 

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lustrum.core.cost import Usage, bill, prices
-from lustrum.core.plan import make_plan, profiles, worst_cost, worst_costs
+from lustrum.core.plan import make_plan, worst_cost, worst_costs
+from lustrum.core.profiles import profiles
 from lustrum.core.request import BadRequest, StartRequest
 from lustrum.core.run_plan import LUSTRE_TIERS
 

@@ -2,7 +2,7 @@
 
 import yaml
 from lustrum.core.cost import prices
-from lustrum.core.plan import profiles
+from lustrum.core.profiles import profiles
 
 from infra.local.functions import ROOT
 

@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lustrum.core import recipes
 from lustrum.core.images import NEMO, TABLE
-from lustrum.core.plan import make_plan, profiles, training_command
+from lustrum.core.plan import make_plan, training_command
+from lustrum.core.profiles import profiles
 from lustrum.core.recipes import find, parameters, sizes
 from lustrum.core.request import BadRequest, StartRequest, read_request
 from lustrum.core.training_command import training_argv

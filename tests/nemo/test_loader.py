@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 from lustrum.core import recipes
 from lustrum.core.images import NEMO
-from lustrum.core.plan import profiles, training_command
+from lustrum.core.plan import training_command
+from lustrum.core.profiles import profiles
 from lustrum.core.recipes import cut_of
 from lustrum.core.request import BadRequest
 from lustrum.core.run_plan import RunPlan

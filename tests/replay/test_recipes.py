@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from lustrum.core.images import TABLE
-from lustrum.core.plan import profiles
+from lustrum.core.profiles import profiles
 from lustrum.core.recipes import find
 
 from testing.fake_cluster import FakeKubernetes

@@ -127,3 +127,22 @@ def faults(source: str) -> list[str]:
     with pytest.raises(FaultySource) as raised:
         workflow(source)
     return [str(fault) for fault in raised.value.faults]
+
+
+ERROR_OF = """
+    - attempt:
+        try:
+          steps:
+            - step:
+                {step}
+        except:
+          as: e
+          steps:
+            - give:
+                return: ${{e}}
+"""
+
+
+def caught(step: str, **engine: object) -> object:
+    """What except gets from a step."""
+    return result(ERROR_OF.format(step=step), **engine)

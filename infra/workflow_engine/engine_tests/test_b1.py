@@ -8,6 +8,7 @@ from workflows_engine import Engine, HttpConnectionFailed, virtual
 
 from engine_tests.support import (
     Web,
+    caught,
     drive,
     evaluate,
     faults,
@@ -15,24 +16,6 @@ from engine_tests.support import (
     warnings,
     workflow,
 )
-
-ERROR_OF = """
-    - attempt:
-        try:
-          steps:
-            - step:
-                {step}
-        except:
-          as: e
-          steps:
-            - give:
-                return: ${{e}}
-"""
-
-
-def caught(step: str, **engine: object) -> object:
-    """What except gets from a step."""
-    return result(ERROR_OF.format(step=step), **engine)
 
 
 class TestB1:

@@ -17,24 +17,6 @@ from engine_tests.support import (
     workflow,
 )
 
-ERROR_OF = """
-    - attempt:
-        try:
-          steps:
-            - step:
-                {step}
-        except:
-          as: e
-          steps:
-            - give:
-                return: ${{e}}
-"""
-
-
-def caught(step: str, **engine: object) -> object:
-    """What except gets from a step."""
-    return result(ERROR_OF.format(step=step), **engine)
-
 
 class TestB1:
     def test_b1_20_connectors_poll_their_operation(self) -> None:

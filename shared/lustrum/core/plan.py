@@ -12,22 +12,19 @@ from pydantic import JsonValue
 from lustrum.core import images, recipes
 from lustrum.core.cost import Prices, prices
 from lustrum.core.overrides import by_name, split_key
-from lustrum.core.profiles import Profile
-from lustrum.core.profiles import profiles as profiles
+from lustrum.core.profiles import Profile, profiles
 from lustrum.core.recipes import Recipe
 from lustrum.core.request import BadRequest, StartRequest
-from lustrum.core.reserve import EXPORT_GRACE_HOURS as EXPORT_GRACE_HOURS
-from lustrum.core.reserve import export_faults, extension_hours, waiting_price
+from lustrum.core.reserve import EXPORT_GRACE_HOURS, export_faults, extension_hours, waiting_price
 from lustrum.core.run_plan import LUSTRE_TIERS, RunPlan
 from lustrum.core.training_command import (
     TrainingCommand,
     is_megatron,
     training_numbers,
 )
+from lustrum.head.recipe_numbers import NODES
 
 
-# The tiers of Managed Lustre: MB/s per TiB -> (smallest GiB, step GiB, largest GiB).
-# Source: Managed Lustre, "performance tiers"; the API's own text is older and wrong.
 def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan:
     """Resolve a request.
 
@@ -242,7 +239,7 @@ def _fit(plan: RunPlan, given: Collection[str]) -> tuple[RunPlan, list[BadReques
     release, numbers = command.image.release, training_numbers(command)
     faults = [
         BadRequest("nodes", one.value, one.reason)
-        if one.key == "cluster.num_nodes"
+        if one.key == NODES
         else BadRequest(f"overrides.{one.key}", one.value, one.reason)
         for one in recipes.check(recipe, release, numbers, given)
     ]

@@ -20,7 +20,7 @@ from pydantic import JsonValue
 
 from lustrum.core.overrides import split_key
 from lustrum.head.arithmetic import faults, working_nodes
-from lustrum.head.recipe_numbers import BATCH, SETTINGS, Fault, Model, Numbers
+from lustrum.head.recipe_numbers import BATCH, NODES, SETTINGS, Fault, Model, Numbers, version
 
 GIB = 2**30
 # Bytes of a checkpoint for each parameter. Megatron's distributed optimizer: bf16 weights, fp32
@@ -61,7 +61,7 @@ class Recipe:
     @property
     def nodes(self) -> int:
         """The nodes it was made for."""
-        return int(self.settings.get("cluster.num_nodes", 1))
+        return int(self.settings.get(NODES, 1))
 
 
 @dataclass(frozen=True)
@@ -138,7 +138,7 @@ def numbers(
         match = _REFERENCE.fullmatch(value) if isinstance(value, str) else None
         if match:
             found[name] = found.get(match[1], SETTINGS.get(match[1]))
-    return found | {"cluster.num_nodes": nodes, "cluster.gpus_per_node": gpus_per_node}
+    return found | {NODES: nodes, "cluster.gpus_per_node": gpus_per_node}
 
 
 def check(
@@ -148,13 +148,15 @@ def check(
     given: Collection[str] = (),
 ) -> list[Fault]:
     """Return what cannot work; a fault of the nodes says which numbers of nodes would."""
-    version, model = _version(release), cut_of(str(settings.get("policy.model_name")))
-    found = faults(recipe.algorithm, version, settings, model, given)
+    released, model = version(release), cut_of(str(settings.get("policy.model_name")))
+    found = faults(recipe.algorithm, released, settings, model, given)
     if any(one.key == BATCH for one in found):  # then the nodes are those of a batch that fits
         settings = {**settings, BATCH: Numbers(recipe.algorithm, settings).samples()}
     return [
-        Fault(one.key, one.value, one.reason + "; " + _that_work(recipe, version, settings, model))
-        if one.key == "cluster.num_nodes"
+        Fault(
+            one.key, one.value, one.reason + "; " + _that_work(recipe, released, settings, model)
+        )
+        if one.key == NODES
         else one
         for one in found
     ]
@@ -163,7 +165,7 @@ def check(
 def nodes_that_work(recipe: Recipe, release: str, settings: Mapping[str, Any]) -> list[int]:
     """Return the numbers of nodes that the recipe with these settings can have."""
     model = cut_of(str(settings.get("policy.model_name")))
-    return working_nodes(recipe.algorithm, _version(release), settings, model)
+    return working_nodes(recipe.algorithm, version(release), settings, model)
 
 
 def told(recipe: Recipe, release: str, settings: Mapping[str, Any]) -> str:
@@ -229,9 +231,9 @@ def _releases() -> dict[str, dict[str, Recipe]]:
 
 
 def _that_work(
-    recipe: Recipe, version: tuple[int, int], settings: Mapping[str, Any], model: Model | None
+    recipe: Recipe, released: tuple[int, int], settings: Mapping[str, Any], model: Model | None
 ) -> str:
-    work = working_nodes(recipe.algorithm, version, settings, model)
+    work = working_nodes(recipe.algorithm, released, settings, model)
     if not work:
         return "no number of nodes works with these settings"
     return "nodes that work: " + ", ".join(map(str, work))
@@ -247,8 +249,3 @@ def _leaves(name: str, value: JsonValue) -> list[tuple[str, JsonValue]]:
 
 def _stem(path: str) -> str:
     return path.rsplit("/", 1)[-1].removesuffix(".yaml")
-
-
-def _version(release: str) -> tuple[int, int]:
-    major, minor, *_ = release.lstrip("v").split(".")
-    return int(major), int(minor)

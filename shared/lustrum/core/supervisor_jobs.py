@@ -20,6 +20,7 @@ from lustrum.core.record import Run
 from lustrum.core.run_plan import RunPlan
 from lustrum.core.settings import Settings
 from lustrum.core.training_command import (
+    Mode,
     entrypoint,
     supervisor_spec,
     training_argv,
@@ -29,8 +30,6 @@ from lustrum.head.names import EVENT_PREFIX
 
 GPU_SECONDS = 10.0  # between two readings of all GPUs
 IMPORTED = "imported"  # folder of a run on Lustre that receives an earlier checkpoint
-
-__all__ = ["entrypoint", "training_command"]
 
 
 def training_arguments(
@@ -139,6 +138,14 @@ def prune_spec(run: Run) -> dict[str, Any]:
     """Return the spec that keeps the newest complete checkpoint alone."""
     layout = trainer.layout_keys(run.plan.trainer)
     return supervisor_spec(run.run_id, run.attempt, keep=1, **layout)
+
+
+def submission(
+    run: Run, mode: Mode, spec: dict[str, Any], **metadata: str
+) -> tuple[str, dict[str, str], dict[str, str]]:
+    """Return entrypoint, environment and metadata of a Ray job of a run."""
+    about = {"run_id": run.run_id, **metadata}
+    return entrypoint(mode, spec), job_environment(run.plan), about
 
 
 def job_environment(plan: RunPlan) -> dict[str, str]:

@@ -20,6 +20,7 @@ from lustrum.core.overrides import by_name, merged, split_key, written
 from lustrum.core.recipes import Recipe, find, numbers
 from lustrum.head.exits import JobFailed
 from lustrum.head.names import LUSTRE_MOUNT
+from lustrum.head.recipe_numbers import BATCH, NODES
 from lustrum.head.spec import read_spec
 
 Mode = Literal["stage", "train", "list", "prune"]
@@ -32,7 +33,6 @@ ORIGINAL: Mapping[str, JsonValue] = {
 }
 _SAVE_BY = "checkpointing.checkpoint_must_save_by"
 _DURATION = re.compile(r"(\d{2}):(\d{2}):(\d{2}):(\d{2})")
-_BATCH = "policy.train_global_batch_size"
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def training_settings(command: TrainingCommand) -> dict[str, JsonValue]:
         "checkpointing.checkpoint_dir": command.checkpoint_dir,
         "logger.log_dir": command.log_dir,
         "logger.wandb_enabled": command.wandb,
-        "cluster.num_nodes": command.nodes,
+        NODES: command.nodes,
         "cluster.gpus_per_node": command.gpus_per_node,
     }
     if command.wandb and command.name:
@@ -157,11 +157,11 @@ def _batch(command: TrainingCommand, settings: Mapping[str, JsonValue]) -> dict[
     """
     given, of = by_name(settings), f"{command.algorithm}."
     keys = (of + "num_prompts_per_step", of + "num_generations_per_prompt")
-    if _BATCH in given or not any(key in given for key in keys):
+    if BATCH in given or not any(key in given for key in keys):
         return {}
     known = _numbers(command, settings)
     prompts, each = (known.get(key) for key in keys)
-    return {_BATCH: prompts * each} if isinstance(prompts, int) and isinstance(each, int) else {}
+    return {BATCH: prompts * each} if isinstance(prompts, int) and isinstance(each, int) else {}
 
 
 def _additions(

@@ -27,12 +27,8 @@ def list_disk(services: Services, run: Run, name: str) -> Listing | None:
     ray = services.ray(services.kubernetes(run.run_id), run.run_id)
     for number in range(1, LISTINGS + 1):
         identity = names.list_id(run.run_id, f"{name}-{number}")
-        job = ray.submit(
-            identity,
-            supervisor_jobs.entrypoint("list", supervisor_jobs.list_spec(run)),
-            supervisor_jobs.job_environment(run.plan),
-            {"run_id": run.run_id},
-        )
+        spec = supervisor_jobs.list_spec(run)
+        job = ray.submit(identity, *supervisor_jobs.submission(run, "list", spec))
         if not job.is_over:
             raise ServiceError(
                 Failure.INFRA_TRANSIENT, f"listing {identity} is {job.status}", retryable=True

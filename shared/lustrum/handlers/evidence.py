@@ -105,12 +105,9 @@ def prune_if_filling(services: Services, run: Run, evidence: Evidence) -> None:
     if used >= FILLING:
         try:
             ray = services.ray(services.kubernetes(run.run_id), run.run_id)
-            ray.submit(
-                f"{run.run_id}-prune-{int(since)}",
-                supervisor_jobs.entrypoint("prune", supervisor_jobs.prune_spec(run)),
-                supervisor_jobs.job_environment(run.plan),
-                {"run_id": run.run_id},
-            )
+            spec = supervisor_jobs.prune_spec(run)
+            identity = f"{run.run_id}-prune-{int(since)}"
+            ray.submit(identity, *supervisor_jobs.submission(run, "prune", spec))
         except ServiceError:
             return  # the next look tries again
 

@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from lustrum.core.checkpoints import export_shortfall
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
+from lustrum.core.history import entered_at
 from lustrum.core.plain_text import shorten
-from lustrum.core.record import Checkpoint, Export, Moment, Run
+from lustrum.core.record import Checkpoint, Export, Moment, Run, State
 from lustrum.core.reserve import extension_hours
 from lustrum.handlers.disk import list_disk
 from lustrum.handlers.teardown import owned, told
@@ -128,8 +129,8 @@ def _remember(services: Services, run: Run, seen: StepFolder) -> Checkpoint:
 def _listing_may_come(services: Services, run: Run) -> bool:
     """A head that does not answer is waited for a while, not for ever."""
     claimed = run.teardown.claimed_at if run.teardown is not None else 0.0
-    entered = (one.at for one in reversed(run.history) if one.state == "EXPORTING")
-    return services.now() - max(claimed, next(entered, 0.0)) < run.plan.timing.silence
+    began = max(claimed, entered_at(run, State.EXPORTING, 0.0))
+    return services.now() - began < run.plan.timing.silence
 
 
 def _deserves_another_try(run: Run, known: Checkpoint) -> bool:

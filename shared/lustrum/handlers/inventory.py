@@ -13,6 +13,7 @@ from lustrum.adapters.gke import ClusterInfo
 from lustrum.adapters.google import CloudList
 from lustrum.adapters.lustre import Instance
 from lustrum.core.errors import ServiceError
+from lustrum.core.history import note_problems
 from lustrum.core.names import LABEL_RUN
 from lustrum.core.plain_text import shorten
 from lustrum.core.record import TEARDOWN_LEASE, Run, check_owned
@@ -106,8 +107,7 @@ def take_inventory(services: Services, run_id: str, execution: str, sweep: bool)
             return 0
         current.teardown.inventories = current.teardown.inventories + 1 if found.is_empty else 0
         current.teardown.lease_until = now + TEARDOWN_LEASE
-        new = [one for one in problems if one not in current.teardown.problems]
-        current.teardown.problems = [*current.teardown.problems[-50:], *new]
+        note_problems(current.teardown, problems)
         if found.is_empty:
             end_usage(current, now)
         elif not found.instances and not found.unknown:

@@ -10,6 +10,7 @@ from lustrum.core import names
 from lustrum.core.build_substitutions import next_zone, substitutions
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import TABLE, Failure, Reaction, named, reaction
+from lustrum.core.history import entered_at
 from lustrum.core.record import (
     Placement,
     Refused,
@@ -105,10 +106,7 @@ def place(services: Services, call: Place) -> Answer:
         services.ledger.release_slot(run_id)
         raise
     if slot is None:
-        waited = now - next(
-            (one.at for one in reversed(run.history) if one.state == State.QUEUED), now
-        )
-        if waited >= run.plan.capacity_wait_minutes * 60:
+        if now - entered_at(run, State.QUEUED, now) >= run.plan.capacity_wait_minutes * 60:
             _give_up(services, run, Failure.QUOTA, f"no network slot of {region} came free")
         return {"placed": False, "wait": QUEUE_POLL}
     return {"placed": True, **_deploy(services, run)}

@@ -6,6 +6,7 @@ Once a day and run, by the reaper; the same goes into the record, and so into th
 from __future__ import annotations
 
 from lustrum.core import names
+from lustrum.core.history import entered_at, note_problems
 from lustrum.core.record import Run, State
 from lustrum.handlers.inventory import Inventory, look_around
 from lustrum.handlers.once import once
@@ -19,8 +20,7 @@ def tell_if_it_stays(services: Services, run: Run, now: float) -> None:
     """Tell of what a run still holds when its destroy has had its time."""
     if run.state is not State.VERIFYING or run.is_over:
         return
-    began = next((one.at for one in reversed(run.history) if one.state is State.VERIFYING), now)
-    if now - began >= PATIENCE:
+    if now - entered_at(run, State.VERIFYING, now) >= PATIENCE:
         tell(services, run.run_id, run, look_around(services, run.run_id), now)
 
 
@@ -46,8 +46,7 @@ def tell(
 
 def _note(run: Run, lines: list[str]) -> None:
     if run.teardown is not None:
-        new = [f"left: {one}" for one in lines if f"left: {one}" not in run.teardown.problems]
-        run.teardown.problems = [*run.teardown.problems[-50:], *new]
+        note_problems(run.teardown, (f"left: {line}" for line in lines))
 
 
 def _priced(project: str, run: Run | None, found: Inventory) -> list[dict[str, str]]:

@@ -11,7 +11,7 @@ from lustrum.core import names
 from lustrum.core.errors import MalformedEvent, NotFound, ServiceError
 from lustrum.core.events import Message, decode_push
 from lustrum.core.plain_text import shorten
-from lustrum.core.plan import EXPORT_GRACE_HOURS, make_plan, worst_cost
+from lustrum.core.plan import make_plan, worst_cost
 from lustrum.core.record import Cancel, Moment, Refused, Run, State, Stop
 from lustrum.core.request import (
     MAX_HOURS,
@@ -21,7 +21,7 @@ from lustrum.core.request import (
     StartRequest,
     parse_request,
 )
-from lustrum.core.reserve import waiting_price
+from lustrum.core.reserve import EXPORT_GRACE_HOURS, waiting_price
 from lustrum.core.run_plan import RunPlan
 from lustrum.handlers.once import once
 from lustrum.wiring.http import Answer

@@ -5,6 +5,7 @@ Single-flight by a lease that a dead one loses.
 from __future__ import annotations
 
 from lustrum.core.build_substitutions import substitutions
+from lustrum.core.history import note_problems
 from lustrum.core.record import (
     TEARDOWN_LEASE,
     Refused,
@@ -76,9 +77,7 @@ def note(services: Services, call: Note) -> Answer:
         mine = check_owned(run, call.execution)
         mine.lease_until = now + TEARDOWN_LEASE
         if call.problem is not None:
-            text = f"{call.at or run.state}: {text_of(call.problem)}"[:300]
-            if text not in mine.problems:
-                mine.problems = [*mine.problems[-50:], text]
+            note_problems(mine, [f"{call.at or run.state}: {text_of(call.problem)}"[:300]])
         if call.state is not None:
             advance(run, call.state, now)
         return {"state": run.state, "hard_deadline_at": run.hard_deadline_at}

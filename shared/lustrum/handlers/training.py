@@ -108,14 +108,8 @@ def submit_ray_job(services: Services, run_id: str, execution: str | None) -> An
 
     if attempt != run.attempt:
         services.ledger.change(run_id, note)
-    ray.submit(
-        identity,
-        supervisor_jobs.entrypoint(
-            "train", supervisor_jobs.train_spec(run, services.settings, attempt, now)
-        ),
-        supervisor_jobs.job_environment(run.plan),
-        {"run_id": run_id, "attempt": str(attempt)},
-    )
+    spec = supervisor_jobs.train_spec(run, services.settings, attempt, now)
+    ray.submit(identity, *supervisor_jobs.submission(run, "train", spec, attempt=str(attempt)))
     session = str(ray.version().get("session_name") or "")
 
     def remember(one: Run) -> None:
@@ -341,12 +335,7 @@ def _nothing_to_resume(why: str) -> ServiceError:
 
 
 def _stage_job(ray: RayJobs, run: Run, identity: str, spec: dict[str, Any]) -> Answer:
-    job = ray.submit(
-        identity,
-        supervisor_jobs.entrypoint("stage", spec),
-        supervisor_jobs.job_environment(run.plan),
-        {"run_id": run.run_id},
-    )
+    job = ray.submit(identity, *supervisor_jobs.submission(run, "stage", spec))
     events = list(log_events(ray.tail(job), run.run_id, 0))
     if not job.is_over:
         return _staging(f"staging job {identity} is {job.status}")

@@ -98,15 +98,17 @@ def read_text(path: str) -> str | None:
         return None
 
 
-def inspect(spec: Spec, step: int, path: str) -> StepFolder:
-    """Judge the folder of a step by the rule of its trainer's layout, whatever it is called."""
+def inspect(spec: Spec, step: int, path: str, sizes: dict[str, int] | None = None) -> StepFolder:
+    """Judge the folder of a step by the rule of its trainer's layout, whatever it is called;
+    ``sizes`` as `file_sizes` has just found them, or they are looked at here.
+    """
     layout = spec.layout
     tracker = layout.tracker and read_text(os.path.join(os.path.dirname(path), layout.tracker))
     proof = layout.total_key and layout.proof and read_text(os.path.join(path, layout.proof))
     found = judge(
         layout,
         layout.folder(step),
-        file_sizes(path),
+        file_sizes(path) if sizes is None else sizes,
         proof,
         read_text(os.path.join(path, MANIFEST)),
         tracker,
@@ -128,7 +130,7 @@ def write_manifest(spec: Spec, step: int, path: str) -> Event:
         "files": len(sizes),
         "bytes": sum(sizes.values()),
         "sizes": sizes,
-        "total_steps": inspect(spec, step, path).total_steps,
+        "total_steps": inspect(spec, step, path, sizes).total_steps,
         "run_id": spec.run_id,
         "attempt": spec.attempt,
         "written_at": now_text(),

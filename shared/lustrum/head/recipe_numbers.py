@@ -154,6 +154,12 @@ class Numbers:
         return int(prompts) * int(each)
 
 
+def version(release: str) -> tuple[int, int]:
+    """Return the two first numbers of a release of NeMo-RL: (0, 6) for v0.6.0."""
+    major, minor, *_ = release.lstrip("v").split(".")
+    return int(major), int(minor)
+
+
 def is_count(value: object) -> bool:
     """Say whether a setting is a whole number, 1 or more."""
     return isinstance(value, int) and not isinstance(value, bool) and value >= 1

@@ -21,7 +21,7 @@ from lustrum.head.image_scripts import FETCH_DATA, LOAD_CONFIG
 from lustrum.head.model import classify_fetch
 from lustrum.head.output import Voice
 from lustrum.head.process import Bell, Child, Signals
-from lustrum.head.recipe_numbers import NODES, SETTINGS, Model
+from lustrum.head.recipe_numbers import NODES, SETTINGS, Model, version
 from lustrum.head.spec import Spec
 
 ANSWER = "config.json"  # in the run's folder: the configuration as it was resolved
@@ -81,7 +81,7 @@ def check_numbers(spec: Spec, config: Mapping[str, Any]) -> None:
         JobFailed: CONFIG, naming every number that cannot work, and what would.
     """
     settings = _settings(config, spec.algorithm)
-    release, model = _version(spec.release), model_shape(spec)
+    release, model = version(spec.release), model_shape(spec)
     found = faults(spec.algorithm, release, settings, model)
     if not found:
         return
@@ -223,8 +223,3 @@ def _at(tree: Any, path: str) -> Any:
     for part in path.split("."):
         tree = tree.get(part) if isinstance(tree, Mapping) else None
     return tree
-
-
-def _version(release: str) -> tuple[int, int]:
-    major, minor, *_ = release.lstrip("v").split(".")
-    return int(major), int(minor)

@@ -107,9 +107,9 @@ class StepWatcher(threading.Thread):
         ranks may write on when the file that proves it is there. Once the trainer has ended
         nothing grows.
         """
-        if not inspect(self._spec, step, path).complete:
-            return False
         sizes = file_sizes(path)
+        if not inspect(self._spec, step, path, sizes).complete:
+            return False
         before, since = self._sizes.get(step, ({}, now))
         if sizes != before:
             since = now

@@ -15,11 +15,13 @@ from pydantic import BaseModel
 
 from lustrum.core import kubernetes_objects, names, supervisor_jobs
 from lustrum.core.build_substitutions import blueprint_variables, slot_variables
-from lustrum.core.plan import EXPORT_GRACE_HOURS, make_plan, worst_costs
+from lustrum.core.plan import make_plan, worst_costs
 from lustrum.core.record import Run
 from lustrum.core.request import StartRequest
+from lustrum.core.reserve import EXPORT_GRACE_HOURS
 from lustrum.core.run_plan import RunPlan
 from lustrum.core.settings import Settings
+from lustrum.core.training_command import entrypoint
 
 # Stands where only the control plane knows the value.
 UNKNOWN = Settings(project="PROJECT", region="REGION", export_bucket="EXPORT_BUCKET")
@@ -102,10 +104,8 @@ def preview(
         workdir=supervisor_jobs.workdir(plan),
         command=train_spec["command"],
         environment=supervisor_jobs.job_environment(plan),
-        stage_entrypoint=supervisor_jobs.entrypoint(
-            "stage", supervisor_jobs.stage_spec(run, settings, None)
-        ),
-        train_entrypoint=supervisor_jobs.entrypoint("train", train_spec),
+        stage_entrypoint=entrypoint("stage", supervisor_jobs.stage_spec(run, settings, None)),
+        train_entrypoint=entrypoint("train", train_spec),
         limits={
             "hours": plan.hours,
             "hard_hours": plan.hard_hours,

@@ -1,0 +1,21 @@
+"""What a record remembers of its way: since when it is in a state, what went wrong in its end."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from lustrum.core.record import Run, State, Teardown
+
+PROBLEMS = 50  # kept of those before
+
+
+def entered_at(run: Run, state: State, default: float) -> float:
+    """Return when the run last entered a state, epoch seconds; ``default`` when it never did."""
+    return next((moment.at for moment in reversed(run.history) if moment.state == state), default)
+
+
+def note_problems(teardown: Teardown, problems: Iterable[str]) -> None:
+    """Keep what is new of the problems of an end, in place."""
+    new = [problem for problem in problems if problem not in teardown.problems]
+    if new:
+        teardown.problems = [*teardown.problems[-PROBLEMS:], *new]
