@@ -26,6 +26,14 @@ class TestPlan:
         assert result.exit_code == 0 and lustrum.made == 0
         assert "Worst-case cost" in result.stdout
 
+    def test_plan_of_an_own_trainer_shows_its_command_and_no_recipe(self, lustrum: Shell) -> None:
+        trainer = {"command": ["python3", "t.py", "--to={checkpoint_dir}"],
+                   "checkpoints": {"layout": "verl"}}  # fmt: skip
+        text = lustrum("plan", "-", stdin=json.dumps({"trainer": trainer})).stdout
+        assert "trainer       python3 t.py '--to={checkpoint_dir}'" in text
+        assert "global_step_{step} (verl)" in text
+        assert "recipe" not in text.split("Names")[0]
+
     def test_plan_of_the_original_recipe_shows_every_default(self, lustrum: Shell) -> None:
         text = lustrum("plan", "-", stdin="{}").stdout
         for expected in (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 
 import typer
@@ -45,16 +46,22 @@ def show(found: Preview, settings: Settings, out: Console, of_id: str) -> None:
     """Print a preview for people."""
     plan = found.plan
     out.print(f"[bold]{found.run_id}[/]{of_id}  {escape(plan.name)}, profile {plan.profile}")
+    if plan.trainer is None:
+        what = {"recipe": f"{plan.config or plan.script} ({plan.algorithm})"}
+        how = {"cut": plan.parallel or "as the training does"}
+    else:
+        what = {"trainer": shlex.join(plan.trainer.command)}
+        how = {"checkpoints": f"{plan.layout.pattern} ({plan.layout.name})"}
     _facts(
         out,
         "What",
         {
             "image": f"{plan.image}, Ray {plan.ray_version}",
-            "recipe": f"{plan.config or plan.script} ({plan.algorithm})",
+            **what,
             "model": f"{plan.model}: {plan.model_gib:g} GiB, a checkpoint {plan.checkpoint_gib:g}"
             if plan.model_gib and plan.checkpoint_gib
-            else plan.model,
-            "cut": plan.parallel or "as the training does",
+            else plan.model or "the trainer's own",
+            **how,
             "workers": f"{plan.nodes} x {plan.machine}, {plan.gpus_per_node} x {plan.accelerator} "
             f"each ({plan.gpus} in all), {plan.capacity}",
             "worker pod": f"{plan.gpus_per_node} GPU, {plan.worker.cpu} CPU, {plan.worker.memory}",
