@@ -43,8 +43,10 @@ def _measure(happen: Callable[[Life, str], Awaitable[None]] | None) -> tuple[flo
             await asyncio.sleep(EVERY)
             for cluster in life.cloud.clusters:
                 nodes = len(cluster.kubernetes.nodes)
-                trains = any(job.mode == "train" and job.status == "RUNNING" and not job.cause
-                             for job in life.cloud.jobs)  # fmt: skip
+                trains = any(
+                    job.mode == "train" and job.status == "RUNNING" and not job.cause
+                    for job in life.cloud.jobs
+                )
                 existed[0] += EVERY
                 busy[0] += EVERY * trains
                 ours[0] += EVERY * nodes * (not trains)

@@ -49,8 +49,9 @@ def _requests(services: FakeServices) -> None:
 
 
 def _report(model: Run) -> None:
-    series = [Progress(step=one, reward=one / STEPS, at=float(one), attempt=1)
-              for one in range(STEPS)]  # fmt: skip
+    series = [
+        Progress(step=one, reward=one / STEPS, at=float(one), attempt=1) for one in range(STEPS)
+    ]
     page = render(model.model_copy(update={"series": series, "closed_at": float(STEPS)}), [])
     assert "</html>" in page
 
@@ -63,8 +64,11 @@ def _many(model: Run, count: int, *, clusters: bool) -> FakeServices:
         found["execution"] = services.executions.ensure("rl-run", "", {})
         services.memory.create(Run.model_validate(found))
         if clusters:
-            labels = {"lustrum-run": run_id, "managed-by": "lustrum",
-                      "lustrum-expires": str(int(model.hard_deadline_at))}  # fmt: skip
+            labels = {
+                "lustrum-run": run_id,
+                "managed-by": "lustrum",
+                "lustrum-expires": str(int(model.hard_deadline_at)),
+            }
             services.cloud._new_cluster(run_id, "us-east1-b", labels)
             services.cloud._new_instance(run_id, "us-east1-b", labels)
     return services

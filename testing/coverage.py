@@ -13,9 +13,19 @@ from typing import Any
 from testing.schedule import KINDS, WHOLE_LIFE, Schedule, World
 
 STATES = (
-    "REQUESTED", "QUEUED", "PROVISIONING", "STARTING_HEAD", "STAGING", "WAITING_FOR_GPUS",
-    "TRAINING", "RECOVERING", "RELEASING", "EXPORTING", "DESTROYING", "VERIFYING",
-)  # fmt: skip
+    "REQUESTED",
+    "QUEUED",
+    "PROVISIONING",
+    "STARTING_HEAD",
+    "STAGING",
+    "WAITING_FOR_GPUS",
+    "TRAINING",
+    "RECOVERING",
+    "RELEASING",
+    "EXPORTING",
+    "DESTROYING",
+    "VERIFYING",
+)
 NO_NODES = STATES[:5] + STATES[-4:]
 UNREACHABLE = {  # kind of fault -> states that it cannot meet, for want of what it strikes
     "preempt": NO_NODES,

@@ -40,10 +40,19 @@ from testing.services import PROJECT, REGION, FakeServices, push
 
 ROOT = Path(__file__).parents[1]
 FUNCTIONS = (
-    "advance_run", "apply_ray_cluster", "check_ray_job", "close_run", "delete_ray_cluster",
-    "export_checkpoints", "reap_runs", "release_accelerators", "stage_data", "stop_ray_job",
-    "submit_ray_job", "take_inventory",
-)  # fmt: skip
+    "advance_run",
+    "apply_ray_cluster",
+    "check_ray_job",
+    "close_run",
+    "delete_ray_cluster",
+    "export_checkpoints",
+    "reap_runs",
+    "release_accelerators",
+    "stage_data",
+    "stop_ray_job",
+    "submit_ray_job",
+    "take_inventory",
+)
 REAP_EVERY = 600.0
 
 
@@ -148,15 +157,15 @@ class Life:
         parent = f"projects/{PROJECT}/locations/{REGION}"
         self.engine = Engine(
             http=self._http,
-            connectors={
-                "googleapis.cloudbuild.v1.projects.locations.triggers.run": self._trigger
-            },
+            connectors={"googleapis.cloudbuild.v1.projects.locations.triggers.run": self._trigger},
             env={
                 "LUSTRUM_FUNCTIONS_URL": "https://functions.test",
                 "LUSTRUM_BUILD_TRIGGER": f"{parent}/triggers/lustrum",
             },
-            project=PROJECT, location=REGION, history=0,
-        )  # fmt: skip
+            project=PROJECT,
+            location=REGION,
+            history=0,
+        )
         self.engine.deploy("rl-run", workflow("rl_run"))
         self.engine.deploy("teardown", workflow("teardown"))
         self.services.workflows = EngineWorkflows(self.engine, self.executions, self.rings)
@@ -377,8 +386,13 @@ class Life:
     def _build_changed(self, build: Build, subs: Mapping[str, str]) -> None:
         if not self.deliver_events:
             return
-        notice = {"id": build.build_id, "status": build.status, "steps": [], "tags": build.tags,
-                  "substitutions": dict(subs)}  # fmt: skip
+        notice = {
+            "id": build.build_id,
+            "status": build.status,
+            "steps": [],
+            "tags": build.tags,
+            "substitutions": dict(subs),
+        }
         attributes = {"buildId": build.build_id, "status": build.status}
         self._spawn(self._deliver(json.dumps(notice).encode(), attributes))
 

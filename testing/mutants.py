@@ -115,9 +115,12 @@ def _python(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
     path = os.pathsep.join(str(root / one) for one in PATHS)
     return subprocess.run(
         [sys.executable, *words],
-        cwd=root, env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True, text=True, timeout=PATIENCE,
-    )  # fmt: skip
+        cwd=root,
+        env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+    )
 
 
 def main() -> int:
@@ -156,8 +159,9 @@ def main() -> int:
         print(
             f"{number}/{len(chosen)} {mutant.kind}/{mutant.name}: "
             f"test {'caught' if tested else 'SURVIVED'}, simulation {seen or 'SURVIVED'}",
-            file=sys.stderr, flush=True,
-        )  # fmt: skip
+            file=sys.stderr,
+            flush=True,
+        )
     figures = {
         "mutants": len(chosen),
         "caught_by_simulation": by_simulation,

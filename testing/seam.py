@@ -29,8 +29,18 @@ LISTS = {
     ("workflows", "live"),
 }
 METHODS: dict[str, tuple[str, ...]] = {
-    "ledger": ("create", "load", "change", "unfinished", "append_event", "forget_event",
-               "events", "lease_slot", "release_slot", "slot_holders"),
+    "ledger": (
+        "create",
+        "load",
+        "change",
+        "unfinished",
+        "append_event",
+        "forget_event",
+        "events",
+        "lease_slot",
+        "release_slot",
+        "slot_holders",
+    ),
     "publisher": ("publish",),
     "workflows": ("live", "create", "is_live", "cancel", "ring"),
     "builds": ("tagged", "get", "cancel"),
@@ -40,7 +50,7 @@ METHODS: dict[str, tuple[str, ...]] = {
     "project": ("number", "machine_zones", "lustre_zones", "bucket_bindings"),
     "storage": ("list", "read", "write"),
     "kubernetes": ("get", "items", "apply", "delete", "request"),
-}  # fmt: skip
+}
 ZONE = "us-east1-b"
 
 

@@ -27,8 +27,10 @@ class TestPlan:
         assert "Worst-case cost" in result.stdout
 
     def test_plan_of_an_own_trainer_shows_its_command_and_no_recipe(self, lustrum: Shell) -> None:
-        trainer = {"command": ["python3", "t.py", "--to={checkpoint_dir}"],
-                   "checkpoints": {"layout": "verl"}}  # fmt: skip
+        trainer = {
+            "command": ["python3", "t.py", "--to={checkpoint_dir}"],
+            "checkpoints": {"layout": "verl"},
+        }
         text = lustrum("plan", "-", stdin=json.dumps({"trainer": trainer})).stdout
         assert "trainer       python3 t.py '--to={checkpoint_dir}'" in text
         assert "global_step_{step} (verl)" in text

@@ -173,8 +173,9 @@ class TestRecipeOfARequest:
         assert bad.value.field == "recipe"
 
     def test_own_image_has_the_recipes_of_its_release(self) -> None:
-        made = plan(image="example.com/mine:1", ray_version="2.55.1", recipe="dapo-qwen2.5-7b",
-                    limits=RICH)  # fmt: skip
+        made = plan(
+            image="example.com/mine:1", ray_version="2.55.1", recipe="dapo-qwen2.5-7b", limits=RICH
+        )
         assert str(made.config).endswith("dapo-qwen2.5-7b.v2.yaml")
 
 
@@ -218,8 +219,13 @@ class TestAllAtOnce:
             overrides={"hydra.run.dir": "x", "policy.generation.vllm_cfg.tensor_parallel_size": 5},
             checkpoints={"keep": 99},
         )
-        for word in ("overrides.hydra.run.dir", "nodes: 3", "tensor_parallel_size: 5",
-                     "64 attention heads", "checkpoints.keep: 99"):  # fmt: skip
+        for word in (
+            "overrides.hydra.run.dir",
+            "nodes: 3",
+            "tensor_parallel_size: 5",
+            "64 attention heads",
+            "checkpoints.keep: 99",
+        ):
             assert word in str(bad), word
         assert len(bad.value) <= 80
 
@@ -243,14 +249,18 @@ class TestAnything:
     @given(
         st.dictionaries(
             st.sampled_from([one.replace("<algorithm>", "grpo") for one in SETTINGS]),
-            st.none() | st.booleans() | st.integers(-2, 70) | st.text(max_size=3)
-            | st.floats(-2, 70) | st.lists(st.integers(0, 3), max_size=2)
+            st.none()
+            | st.booleans()
+            | st.integers(-2, 70)
+            | st.text(max_size=3)
+            | st.floats(-2, 70)
+            | st.lists(st.integers(0, 3), max_size=2)
             | st.dictionaries(st.sampled_from(["enabled", "num_nodes"]), st.integers(-1, 3)),
             max_size=4,
         ),
         st.sampled_from(["", "+", "++"]),
         st.sampled_from([profile for profile, one in profiles().items() if one.recipe]),
-    )  # fmt: skip
+    )
     def test_overrides_are_planned_or_refused(
         self, overrides: dict[str, Any], mark: str, profile: str
     ) -> None:
@@ -272,51 +282,79 @@ class TestRules:
         (
             ({"policy__train_micro_batch_size": 3}, "policy.train_micro_batch_size"),
             ({"policy__logprob_batch_size": 5}, "policy.logprob_batch_size"),
-            ({"policy__generation__vllm_cfg__tensor_parallel_size": 3},
-             "policy.generation.vllm_cfg.tensor_parallel_size"),
-            ({"policy__dynamic_batching__enabled": True,
-              "policy__sequence_packing__enabled": True},
-             "policy.dynamic_batching.enabled"),
-            ({"policy__dtensor_cfg__tensor_parallel_size": 4, "policy__logprob_batch_size": 4},
-             "policy.logprob_batch_size"),
-            ({"grpo__val_period": 10, "data__train__dataset_name": "DeepScaler"},
-             "grpo.val_period"),
-            ({"grpo__val_at_end": True, "data__train__dataset_name": "OpenMathInstruct-2"},
-             "grpo.val_period"),
-            ({"policy__generation__colocated__enabled": False, "cluster__num_nodes": 2},
-             "policy.generation.colocated.resources.num_nodes"),
-            ({"policy__generation__colocated__enabled": False},
-             "policy.generation.colocated.resources.gpus_per_node"),
+            (
+                {"policy__generation__vllm_cfg__tensor_parallel_size": 3},
+                "policy.generation.vllm_cfg.tensor_parallel_size",
+            ),
+            (
+                {
+                    "policy__dynamic_batching__enabled": True,
+                    "policy__sequence_packing__enabled": True,
+                },
+                "policy.dynamic_batching.enabled",
+            ),
+            (
+                {"policy__dtensor_cfg__tensor_parallel_size": 4, "policy__logprob_batch_size": 4},
+                "policy.logprob_batch_size",
+            ),
+            (
+                {"grpo__val_period": 10, "data__train__dataset_name": "DeepScaler"},
+                "grpo.val_period",
+            ),
+            (
+                {"grpo__val_at_end": True, "data__train__dataset_name": "OpenMathInstruct-2"},
+                "grpo.val_period",
+            ),
+            (
+                {"policy__generation__colocated__enabled": False, "cluster__num_nodes": 2},
+                "policy.generation.colocated.resources.num_nodes",
+            ),
+            (
+                {"policy__generation__colocated__enabled": False},
+                "policy.generation.colocated.resources.gpus_per_node",
+            ),
             ({"policy__dtensor_cfg__enabled": False}, "policy.megatron_cfg.enabled"),
             ({"policy__megatron_cfg__enabled": True}, "policy.megatron_cfg.enabled"),
             ({"policy__generation__backend": None}, "policy.generation"),
-            ({"policy__generation__colocated__enabled": "no"},
-             "policy.generation.colocated.enabled"),
-            ({"policy__generation__colocated__resources__num_nodes": "2"},
-             "policy.generation.colocated.resources.num_nodes"),
+            (
+                {"policy__generation__colocated__enabled": "no"},
+                "policy.generation.colocated.enabled",
+            ),
+            (
+                {"policy__generation__colocated__resources__num_nodes": "2"},
+                "policy.generation.colocated.resources.num_nodes",
+            ),
             ({"policy__train_global_batch_size": 0}, "policy.train_global_batch_size"),
             ({"grpo__num_prompts_per_step": True}, "grpo.num_prompts_per_step"),
-            ({"loss_fn__force_on_policy_ratio": True, "policy__train_global_batch_size": 128},
-             "policy.train_global_batch_size"),
+            (
+                {"loss_fn__force_on_policy_ratio": True, "policy__train_global_batch_size": 128},
+                "policy.train_global_batch_size",
+            ),
         ),
-    )  # fmt: skip
+    )
     def test_what_does_not(self, more: dict[str, Any], key: str) -> None:
         assert key in keys(**more)
 
     @pytest.mark.parametrize(
         ("release", "more"),
         (
-            ((0, 7), {"policy__train_micro_batch_size": 3,
-                      "policy__sequence_packing__enabled": True}),
+            (
+                (0, 7),
+                {"policy__train_micro_batch_size": 3, "policy__sequence_packing__enabled": True},
+            ),
             ((0, 5), {"grpo__val_period": 10, "data__dataset_name": "DeepScaler"}),
             ((0, 7), {"grpo__val_period": 0, "data__train__dataset_name": "DeepScaler"}),
             ((0, 7), {"grpo__val_period": 10, "data__train__dataset_name": "mine.Data"}),
-            ((0, 5), {"policy__dtensor_cfg__tensor_parallel_size": 4,
-                      "policy__logprob_batch_size": 4}),
-            ((0, 4), {"loss_fn__force_on_policy_ratio": True,
-                      "policy__train_global_batch_size": 128}),
+            (
+                (0, 5),
+                {"policy__dtensor_cfg__tensor_parallel_size": 4, "policy__logprob_batch_size": 4},
+            ),
+            (
+                (0, 4),
+                {"loss_fn__force_on_policy_ratio": True, "policy__train_global_batch_size": 128},
+            ),
         ),
-    )  # fmt: skip
+    )
     def test_what_was_no_rule_there(self, release: tuple[int, int], more: dict[str, Any]) -> None:
         assert keys(release, **more) == []
 

@@ -55,28 +55,48 @@ class TestWhyItEnded:
         [
             ("OSError: [Errno 28] No space left on device: '/tmp/ray/spill/1'", None),
             ("OSError: [Errno 122] Disk quota exceeded: '/lustre/runs/x'", "LUSTRE_FULL"),
-            ("Saving checkpoint for step 6...\nOSError: [Errno 28] No space left on device",
-             "LUSTRE_FULL"),
-            ("NVRM: Xid (PCI:0000:8f:00): 79, pid=1, GPU has fallen off the bus.\n"
-             "RuntimeError: CUDA error: unspecified launch failure", "NODE_LOST"),
-            ("NVRM: Xid (PCI:0000:8f:00): 31, pid=1, MMU Fault\n"
-             "RuntimeError: CUDA error: an illegal memory access was encountered", None),
+            (
+                "Saving checkpoint for step 6...\nOSError: [Errno 28] No space left on device",
+                "LUSTRE_FULL",
+            ),
+            (
+                "NVRM: Xid (PCI:0000:8f:00): 79, pid=1, GPU has fallen off the bus.\n"
+                "RuntimeError: CUDA error: unspecified launch failure",
+                "NODE_LOST",
+            ),
+            (
+                "NVRM: Xid (PCI:0000:8f:00): 31, pid=1, MMU Fault\n"
+                "RuntimeError: CUDA error: an illegal memory access was encountered",
+                None,
+            ),
             ("uncorrectable ECC error was seen at the last boot\nKeyError: 'answer'", None),
-            ("(W pid=1) torch.OutOfMemoryError: CUDA out of memory.\n"
-             "ray.exceptions.ActorDiedError: The actor died unexpectedly", "USER_OOM"),
-            ("torch.OutOfMemoryError: CUDA out of memory.\n\nDuring handling of the above "
-             "exception, another exception occurred:\n\nRuntimeError: cannot free", "USER_OOM"),
-            ("torch.OutOfMemoryError: CUDA out of memory.\nTraceback (most recent call last):\n"
-             "KeyError: 'answer'", None),
+            (
+                "(W pid=1) torch.OutOfMemoryError: CUDA out of memory.\n"
+                "ray.exceptions.ActorDiedError: The actor died unexpectedly",
+                "USER_OOM",
+            ),
+            (
+                "torch.OutOfMemoryError: CUDA out of memory.\n\nDuring handling of the above "
+                "exception, another exception occurred:\n\nRuntimeError: cannot free",
+                "USER_OOM",
+            ),
+            (
+                "torch.OutOfMemoryError: CUDA out of memory.\nTraceback (most recent call last):\n"
+                "KeyError: 'answer'",
+                None,
+            ),
             ("\x1b[36m(W pid=1)\x1b[0m MemoryError: Unable to allocate", "USER_OOM"),
             ("Exception: Could not override 'grpo.max_num_step'.", "CONFIG"),
-            ("AssertionError: OptimizerParamScheduler: class input value 1 and checkpoint value 2 "
-             "for total number of weight decay iterations do not match", "CONFIG"),
+            (
+                "AssertionError: OptimizerParamScheduler: class input value 1 and checkpoint value 2 "
+                "for total number of weight decay iterations do not match",
+                "CONFIG",
+            ),
             ("AssertionError: World size (24) must be divisible by 16", "CONFIG"),
             ("huggingface_hub.errors.GatedRepoError: 403 Client Error.", "ACCESS"),
             ("📊 Training Results:\nValueError: 7 must be divisible by 2", None),
         ],
-    )  # fmt: skip
+    )
     def test_class_of_the_last_error(self, text: str, failure: str | None) -> None:
         assert read(text).hint == failure
 

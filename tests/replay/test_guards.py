@@ -118,8 +118,13 @@ class TestWriters:
     def test_a_failure_told_twice_counts_once(self) -> None:
         services = FakeServices()
         run_id = started(services)
-        call = {"run_id": run_id, "execution": "e", "step": "failed", "why": "x",
-                "failure": "INFRA_TRANSIENT"}  # fmt: skip
+        call = {
+            "run_id": run_id,
+            "execution": "e",
+            "step": "failed",
+            "why": "x",
+            "failure": "INFRA_TRANSIENT",
+        }
         for _ in range(2):
             assert advance_run(services, call)["next"] == "retry"
         assert services.memory.peek(run_id).times(Failure.INFRA_TRANSIENT) == 1
@@ -255,9 +260,15 @@ class TestReaper:
         services = FakeServices()
         started(services)
         services.executions.end(services.executions.executions[0].name)
-        services.cloud._new_cluster("rl-00000000aa", "us-east1-b", {
-            "lustrum-run": "rl-00000000aa", "managed-by": "lustrum", "lustrum-expires": "0",
-        })  # fmt: skip
+        services.cloud._new_cluster(
+            "rl-00000000aa",
+            "us-east1-b",
+            {
+                "lustrum-run": "rl-00000000aa",
+                "managed-by": "lustrum",
+                "lustrum-expires": "0",
+            },
+        )
         services.agenda.advance(600)
         with pytest.raises(ReapFailed) as caught:
             reap_runs(services)
@@ -265,8 +276,11 @@ class TestReaper:
 
     def test_what_no_record_knows_goes_in_the_end_whatever_the_export_does(self) -> None:
         services = FakeServices()
-        labels = {"lustrum-run": "rl-00000000aa", "managed-by": "lustrum",
-                  "lustrum-expires": str(int(services.now()))}  # fmt: skip
+        labels = {
+            "lustrum-run": "rl-00000000aa",
+            "managed-by": "lustrum",
+            "lustrum-expires": str(int(services.now())),
+        }
         services.cloud._new_instance("rl-00000000aa", "us-east1-b", labels)
         services.cloud.export_seconds = 1e9
         services.agenda.advance(2 * 1800 + 1)

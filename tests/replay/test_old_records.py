@@ -122,7 +122,11 @@ class TestStagingTries:
         """A second staging job was neither stopped nor its log saved."""
         run = read_record(RECORDS[0].read_text())
         assert run.placement is not None
-        mishap = Mishap(failure=Failure.JOB_LOST, at=run.placement.since + 1,
-                        state=State.STAGING, sentence="the job was lost")  # fmt: skip
+        mishap = Mishap(
+            failure=Failure.JOB_LOST,
+            at=run.placement.since + 1,
+            state=State.STAGING,
+            sentence="the job was lost",
+        )
         run.mishaps = [mishap]
         assert f"{run.run_id}-stage-z1-2" in teardown.jobs_of(run)

@@ -31,9 +31,18 @@ class TestNothingIsLeft:
         check_the_newest_is_safe(life, run, 20)
         assert run.outcome == "SUCCEEDED"
         assert [state for _, _, state in life.states] == [
-            "REQUESTED", "PROVISIONING", "STARTING_HEAD", "STAGING", "WAITING_FOR_GPUS",
-            "TRAINING", "RELEASING", "EXPORTING", "DESTROYING", "VERIFYING", "CLOSED",
-        ]  # fmt: skip
+            "REQUESTED",
+            "PROVISIONING",
+            "STARTING_HEAD",
+            "STAGING",
+            "WAITING_FOR_GPUS",
+            "TRAINING",
+            "RELEASING",
+            "EXPORTING",
+            "DESTROYING",
+            "VERIFYING",
+            "CLOSED",
+        ]
         assert all(status == 200 for status, _ in life.reaped)
         assert life.cloud.deployments == 1
 
@@ -87,10 +96,21 @@ class TestNothingIsLeft:
         check_nothing_is_left(life, run)
         assert (run.outcome, run.attempt, run.zone_attempts) == ("SUCCEEDED", 1, 1)
 
-    @pytest.mark.parametrize("step", (
-        "claim", "place", "enter", "failed", "hand_over", "build", "leave_zone", "claim_teardown",
-        "teardown", "destroy",
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "step",
+        (
+            "claim",
+            "place",
+            "enter",
+            "failed",
+            "hand_over",
+            "build",
+            "leave_zone",
+            "claim_teardown",
+            "teardown",
+            "destroy",
+        ),
+    )
     def test_the_answers_of_a_transition_are_lost(self, step: str) -> None:
         from testing.cloud import Deploy
 

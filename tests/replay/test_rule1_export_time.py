@@ -38,10 +38,16 @@ class TestRule1AtTheHardDeadline:
         assert run.safe_export is not None and run.safe_export.verified_at is not None
         assert first < run.safe_export.verified_at < run.hard_deadline_at
 
-    @pytest.mark.parametrize(("seconds", "more"), (
-        (5400, {"at_deadline": "destroy_anyway"}), (5400, {"extend_hours": 0.2}),
-        (5400, {"extend_cost_usd": 5}), (30_000, {}),
-    ), ids=str)  # fmt: skip
+    @pytest.mark.parametrize(
+        ("seconds", "more"),
+        (
+            (5400, {"at_deadline": "destroy_anyway"}),
+            (5400, {"extend_hours": 0.2}),
+            (5400, {"extend_cost_usd": 5}),
+            (30_000, {}),
+        ),
+        ids=str,
+    )
     def test_rule1_beyond_what_the_request_allows_it_is_destroyed(
         self, seconds: float, more: Any
     ) -> None:

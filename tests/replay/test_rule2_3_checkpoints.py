@@ -65,9 +65,15 @@ class TestRule2AnExceptionNeverCostsTheCheckpoint:
         assert run.closed_at is not None and run.closed_at < run.hard_deadline_at - 3600
 
     @pytest.mark.parametrize("what", ANYTHING)
-    @pytest.mark.parametrize(("service", "method"), (
-        ("lustre", "export"), ("lustre", "transfer"), ("storage", "list"), ("storage", "read"),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("service", "method"),
+        (
+            ("lustre", "export"),
+            ("lustre", "transfer"),
+            ("storage", "list"),
+            ("storage", "read"),
+        ),
+    )
     def test_rule2_an_export_that_raises_for_a_while_is_tried_again(
         self, service: str, method: str, what: str
     ) -> None:

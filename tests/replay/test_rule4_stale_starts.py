@@ -30,10 +30,16 @@ def old(
 
 
 class TestRule4StaleStarts:
-    @pytest.mark.parametrize(("body", "hours"), (
-        ({}, 6.1), ({}, 700.0), ({"limits": {"start_within_hours": 0.5}}, 0.6),
-        ({"limits": {"start_within_hours": 48}}, 48.5),
-    ), ids=repr)  # fmt: skip
+    @pytest.mark.parametrize(
+        ("body", "hours"),
+        (
+            ({}, 6.1),
+            ({}, 700.0),
+            ({"limits": {"start_within_hours": 0.5}}, 0.6),
+            ({"limits": {"start_within_hours": 48}}, 48.5),
+        ),
+        ids=repr,
+    )
     def test_rule4_a_stale_start_is_refused_and_told_once(self, body: Any, hours: float) -> None:
         services = FakeServices()
         for _ in range(5):
@@ -46,9 +52,15 @@ class TestRule4StaleStarts:
         assert told["kind"] == "request.rejected" and "published at" in told["reason"]
         assert len(services.outbox.dead_letters) == 1
 
-    @pytest.mark.parametrize(("body", "hours"), (
-        ({}, 5.9), ({}, -0.2), ({"limits": {"start_within_hours": 48}}, 47.0),
-    ), ids=repr)  # fmt: skip
+    @pytest.mark.parametrize(
+        ("body", "hours"),
+        (
+            ({}, 5.9),
+            ({}, -0.2),
+            ({"limits": {"start_within_hours": 48}}, 47.0),
+        ),
+        ids=repr,
+    )
     def test_rule4_a_start_within_its_limit_starts(self, body: Any, hours: float) -> None:
         services = FakeServices()
         assert requests.handle_push(services, old(services, body, hours))["status"] == "started"
@@ -99,8 +111,10 @@ class TestRule4StaleStarts:
             key = life.event_key(run_id)
             body = old(life.services, event, 200, "late", key)
             assert reactions.handle_push(life.services, body) == {
-                "run_id": run_id, "status": "kept", "rung": True
-            }  # fmt: skip
+                "run_id": run_id,
+                "status": "kept",
+                "rung": True,
+            }
             return await life.until_closed(run_id)
 
         told: list[dict[str, Any]] = []

@@ -25,11 +25,13 @@ def incident(run_id: str, action: str, state: str = "open") -> dict[str, Any]:
     return {
         "version": "1.2",
         "incident": {
-            "incident_id": "i1", "state": state, "started_at": 1767226000,
+            "incident_id": "i1",
+            "state": state,
+            "started_at": 1767226000,
             "policy_user_labels": {"lustrum-action": action},
             "resource": {"labels": {"instance_id": run_id}},
         },
-    }  # fmt: skip
+    }
 
 
 def notice(run_id: str) -> dict[str, Any]:
@@ -56,12 +58,23 @@ def started(services: FakeServices) -> str:
 
 
 class TestRule6KindsAndSubscriptions:
-    @pytest.mark.parametrize(("what", "subscription"), (
-        ("stop", EVENTS), ("prune", EVENTS), ("stop", BUILDS), ("build", EVENTS),
-        ("build", ALERTS), ("job", ALERTS), ("job", BUILDS), ("stop", ""), ("job", ""),
-        ("job", "projects/p/subscriptions/lustrum-requests-push"),
-        ("stop", "projects/p/subscriptions/x-lustrum-alerts-push"),
-    ), ids=str)  # fmt: skip
+    @pytest.mark.parametrize(
+        ("what", "subscription"),
+        (
+            ("stop", EVENTS),
+            ("prune", EVENTS),
+            ("stop", BUILDS),
+            ("build", EVENTS),
+            ("build", ALERTS),
+            ("job", ALERTS),
+            ("job", BUILDS),
+            ("stop", ""),
+            ("job", ""),
+            ("job", "projects/p/subscriptions/lustrum-requests-push"),
+            ("stop", "projects/p/subscriptions/x-lustrum-alerts-push"),
+        ),
+        ids=str,
+    )
     def test_rule6_by_raw_http_a_message_of_another_topic_is_kept_and_not_believed(
         self, what: str, subscription: str, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -143,10 +156,20 @@ class TestRule6Signatures:
 
 
 class TestRule6Logs:
-    @pytest.mark.parametrize("more", (
-        {"run_id": "rl-ffffffffff", "exit_code": 0}, {"attempt": 7, "exit_code": 0},
-        {"run_id": "rl-ffffffffff", "exit_code": 1, "class": "CONFIG", "message": "an old one"},
-    ), ids=lambda more: json.dumps(more)[:30])  # fmt: skip
+    @pytest.mark.parametrize(
+        "more",
+        (
+            {"run_id": "rl-ffffffffff", "exit_code": 0},
+            {"attempt": 7, "exit_code": 0},
+            {
+                "run_id": "rl-ffffffffff",
+                "exit_code": 1,
+                "class": "CONFIG",
+                "message": "an old one",
+            },
+        ),
+        ids=lambda more: json.dumps(more)[:30],
+    )
     def test_rule6_another_runs_line_in_the_log_ends_nothing(self, more: Any) -> None:
         async def story(life: Life) -> Run:
             run_id = await life.start()
@@ -213,10 +236,16 @@ class TestRule6TheDiskDecides:
         assert "step 6 of 20" in run.mishaps[0].sentence
         assert (run.outcome, run.attempt) == ("SUCCEEDED", 2)  # trained on, not believed
 
-    @pytest.mark.parametrize(("action", "used", "acts"), (
-        ("stop", 0.5, False), ("stop", 0.89, False), ("stop", 0.97, True),
-        ("prune", 0.5, False), ("prune", 0.81, True),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("action", "used", "acts"),
+        (
+            ("stop", 0.5, False),
+            ("stop", 0.89, False),
+            ("stop", 0.97, True),
+            ("prune", 0.5, False),
+            ("prune", 0.81, True),
+        ),
+    )
     def test_rule6_an_alert_is_followed_only_if_the_disk_says_so_too(
         self, action: str, used: float, acts: bool
     ) -> None:

@@ -36,22 +36,36 @@ def react(
 
 
 class TestRule7NumbersAreBounded:
-    @pytest.mark.parametrize("more", (
-        {"step": ENDLESS}, {"step": -1}, {"max_steps": ENDLESS}, {"attempt": ENDLESS},
-        {"exit_code": ENDLESS}, {"type": "job." + "x" * 2**20}, {"class": "x" * 2**20},
-        {"checkpoint": {"step": 1, "bytes": ENDLESS}},
-        {"checkpoint": {"step": ENDLESS}}, {"steps": [{"step": ENDLESS}]},
-    ), ids=lambda more: next(iter(more)))  # fmt: skip
+    @pytest.mark.parametrize(
+        "more",
+        (
+            {"step": ENDLESS},
+            {"step": -1},
+            {"max_steps": ENDLESS},
+            {"attempt": ENDLESS},
+            {"exit_code": ENDLESS},
+            {"type": "job." + "x" * 2**20},
+            {"class": "x" * 2**20},
+            {"checkpoint": {"step": 1, "bytes": ENDLESS}},
+            {"checkpoint": {"step": ENDLESS}},
+            {"steps": [{"step": ENDLESS}]},
+        ),
+        ids=lambda more: next(iter(more)),
+    )
     def test_rule7_an_event_beyond_all_measure_is_kept_once(self, more: Any) -> None:
         services = FakeServices()
         for _ in range(3):
             assert react(services, job_event(**more))["status"] == "rejected"
         assert len(services.outbox.dead_letters) == len(services.outbox.notifications) == 1
 
-    @pytest.mark.parametrize("body", (
-        {"id": "\N{GRINNING FACE}" * 600, "status": "WORKING", "steps": []},
-        {"id": "b", "status": "X" * 2**20, "steps": []},
-    ), ids=("id", "status"))  # fmt: skip
+    @pytest.mark.parametrize(
+        "body",
+        (
+            {"id": "\N{GRINNING FACE}" * 600, "status": "WORKING", "steps": []},
+            {"id": "b", "status": "X" * 2**20, "steps": []},
+        ),
+        ids=("id", "status"),
+    )
     def test_rule7_a_build_notice_no_ledger_can_hold_is_kept_once(self, body: Any) -> None:
         services = FakeServices()
         for _ in range(3):
@@ -110,12 +124,18 @@ class TestRule7NumbersAreBounded:
 
 
 class TestRule8NothingSecretIsRepeated:
-    @pytest.mark.parametrize("body", (
-        {"hf_token": "s3cr3t-value"}, {"x": {"deep": "s3cr3t-value"}},
-        {"limits": {"hours": {"note": "s3cr3t-value"}}}, {"lustre": ["s3cr3t-value", {}]},
-        {"overrides": {"logger.wandb.api_key": "s3cr3t-value\n"}},
-        {"name": "hf_" + "A" * 30 + "s3cr3t-value"},
-    ), ids=lambda body: json.dumps(body)[:40])  # fmt: skip
+    @pytest.mark.parametrize(
+        "body",
+        (
+            {"hf_token": "s3cr3t-value"},
+            {"x": {"deep": "s3cr3t-value"}},
+            {"limits": {"hours": {"note": "s3cr3t-value"}}},
+            {"lustre": ["s3cr3t-value", {}]},
+            {"overrides": {"logger.wandb.api_key": "s3cr3t-value\n"}},
+            {"name": "hf_" + "A" * 30 + "s3cr3t-value"},
+        ),
+        ids=lambda body: json.dumps(body)[:40],
+    )
     def test_rule8_the_value_is_in_no_answer_and_no_notification(self, body: Any) -> None:
         services = FakeServices()
         answer = requests.handle_push(services, push(body))
@@ -134,10 +154,20 @@ class TestRule8NothingSecretIsRepeated:
             parse_request(b'{"nodes": 65}')
         assert bad.value.value == "65"
 
-    @pytest.mark.parametrize("text", (
-        "a\x1b]0;title\x07b", "a\x1b[2Jb", "a\x1b[31;1mb", "a\x9b2Jb", "a\u202eb", "a\x00\x08b",
-        "a\x1bcb", "a\x1b]8;;http://x\x1b\\b",
-    ), ids=repr)  # fmt: skip
+    @pytest.mark.parametrize(
+        "text",
+        (
+            "a\x1b]0;title\x07b",
+            "a\x1b[2Jb",
+            "a\x1b[31;1mb",
+            "a\x9b2Jb",
+            "a\u202eb",
+            "a\x00\x08b",
+            "a\x1bcb",
+            "a\x1b]8;;http://x\x1b\\b",
+        ),
+        ids=repr,
+    )
     def test_rule8_terminal_escapes_are_stripped(self, text: str) -> None:
         assert plain(text) == "ab"
 
@@ -155,12 +185,16 @@ class TestRule8NothingSecretIsRepeated:
         shown = run.reason + "".join(one.sentence for one in run.mishaps)
         assert not any(mark in shown for mark in "\x1b\x07\u202e")
 
-    @pytest.mark.parametrize("url", (
-        "http://127.0.0.1:1/x", "https://evil.example/v1/callbacks/x",
-        "https://workflowexecutions.googleapis.com.evil.example/x",
-        "http://workflowexecutions.googleapis.com/x",
-        "https://workflowexecutions.googleapis.com@evil.example/x",
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        "url",
+        (
+            "http://127.0.0.1:1/x",
+            "https://evil.example/v1/callbacks/x",
+            "https://workflowexecutions.googleapis.com.evil.example/x",
+            "http://workflowexecutions.googleapis.com/x",
+            "https://workflowexecutions.googleapis.com@evil.example/x",
+        ),
+    )
     def test_rule8_a_doorbell_elsewhere_gets_no_access_token(self, url: str) -> None:
         services = FakeServices()
         run_id = requests.handle_push(services, push({}))["run_id"]
@@ -169,17 +203,29 @@ class TestRule8NothingSecretIsRepeated:
             advance_run(services, call)
         assert services.memory.peek(run_id).callback_url is None
 
-    @pytest.mark.parametrize(("wanted", "found"), (
-        ("gs://b/runs/a/", "gs://b/runs/a/step_8/"), ("gs://b/runs/a", "gs://b/runs/a/step_8/"),
-        ("gs://b/step_3/run/", "gs://b/step_3/run/step_10/"),
-        ("gs://b/runs/a/step_4", "gs://b/runs/a/step_4/"), ("gs://b/runs/", None),
-        ("gs://b/", None), ("gs://b/run", None),
-    ))  # fmt: skip
+    @pytest.mark.parametrize(
+        ("wanted", "found"),
+        (
+            ("gs://b/runs/a/", "gs://b/runs/a/step_8/"),
+            ("gs://b/runs/a", "gs://b/runs/a/step_8/"),
+            ("gs://b/step_3/run/", "gs://b/step_3/run/step_10/"),
+            ("gs://b/runs/a/step_4", "gs://b/runs/a/step_4/"),
+            ("gs://b/runs/", None),
+            ("gs://b/", None),
+            ("gs://b/run", None),
+        ),
+    )
     def test_rule8_resume_from_is_exactly_what_it_says(
         self, wanted: str, found: str | None
     ) -> None:
-        places = ("runs/a/step_4", "runs/a/step_8", "runs/b/step_99", "step_3/run/step_10",
-                  "runs/a/deep/step_77", "runsother/step_5")  # fmt: skip
+        places = (
+            "runs/a/step_4",
+            "runs/a/step_8",
+            "runs/b/step_99",
+            "step_3/run/step_10",
+            "runs/a/deep/step_77",
+            "runsother/step_5",
+        )
         uris = [f"gs://b/{place}/training_info.json" for place in places]
         if found is None:
             with pytest.raises(ServiceError, match="resume_from"):
@@ -189,10 +235,15 @@ class TestRule8NothingSecretIsRepeated:
 
 
 class TestSmallThings:
-    @pytest.mark.parametrize("more", (
-        {"step": "build"}, {"step": "build", "action": "x"},
-        {"step": "build", "action": "deploy", "since": "x"},
-    ), ids=repr)  # fmt: skip
+    @pytest.mark.parametrize(
+        "more",
+        (
+            {"step": "build"},
+            {"step": "build", "action": "x"},
+            {"step": "build", "action": "deploy", "since": "x"},
+        ),
+        ids=repr,
+    )
     def test_a_callers_fault_is_not_answered_try_again(self, more: Any) -> None:
         services = FakeServices()
         run_id = requests.handle_push(services, push({}))["run_id"]

@@ -57,8 +57,11 @@ class TestSimulation:
         monkeypatch.setattr(checkpoint_rule, "newest_complete", lambda found: None)
         monkeypatch.setattr(exporting, "newest_complete", lambda found: None)
         name = "order: exported before it is destroyed"
-        plan = next(one for one in map(draw, range(1, 200)) if len(one.faults) > 3
-                    and name in live(one).found)  # fmt: skip
+        plan = next(
+            one
+            for one in map(draw, range(1, 200))
+            if len(one.faults) > 3 and name in live(one).found
+        )
         small = shortest(plan, lambda one: name in live(one).found)
         assert name in live(small).found
         assert small.faults == [] and small.world == World()

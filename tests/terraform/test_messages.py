@@ -33,8 +33,11 @@ class TestSubscriptions:
 
     def test_what_a_subscription_may_bring_is_bound_to_its_name(self) -> None:
         topics, pushes = local_values()["topics"], local_values()["pushes"]
-        fed = {f"{topics[key]}-push" for key, one in pushes.items()
-               if one["function"] == "react_to_event"}  # fmt: skip
+        fed = {
+            f"{topics[key]}-push"
+            for key, one in pushes.items()
+            if one["function"] == "react_to_event"
+        }
         local = {f"{topic}-push" for topic, name in PUSHED.items() if name == "react-to-event"}
         assert fed == local == set(KINDS)
 

@@ -96,9 +96,15 @@ def matched(pattern: re.Pattern[str], text: str) -> re.Match[str]:
 
 
 def code_of(status: int) -> str:
-    return {400: "FAILED_PRECONDITION", 403: "PERMISSION_DENIED", 404: "NOT_FOUND",
-            409: "ABORTED", 429: "RESOURCE_EXHAUSTED", 503: "UNAVAILABLE",
-            504: "DEADLINE_EXCEEDED"}.get(status, "INTERNAL")  # fmt: skip
+    return {
+        400: "FAILED_PRECONDITION",
+        403: "PERMISSION_DENIED",
+        404: "NOT_FOUND",
+        409: "ABORTED",
+        429: "RESOURCE_EXHAUSTED",
+        503: "UNAVAILABLE",
+        504: "DEADLINE_EXCEEDED",
+    }.get(status, "INTERNAL")
 
 
 def accounts_of(cluster: Any) -> list[str]:

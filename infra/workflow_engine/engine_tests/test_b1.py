@@ -219,8 +219,10 @@ class TestB1:
     def test_b1_18_oidc_and_oauth2_attach_a_token(self) -> None:
         for kind, token in (("OIDC", "Bearer local-oidc"), ("OAuth2", "Bearer local-oauth2")):
             web = Web((200, {}))
-            drive(f'- a: {{call: http.get, args: {{url: "http://a.b/", auth: {{type: {kind}}}}}}}',
-                  http=web)  # fmt: skip
+            drive(
+                f'- a: {{call: http.get, args: {{url: "http://a.b/", auth: {{type: {kind}}}}}}}',
+                http=web,
+            )
             assert web.requests[0]["headers"]["Authorization"] == token
             assert web.requests[0]["auth"] == {"type": kind}
 

@@ -76,13 +76,24 @@ class TestArithmetic:
     @pytest.mark.parametrize(
         ("expression", "value"),
         [
-            ("1 + 1", 2), ("1 + 1.5", 2.5), ('1 + "s"', "1s"), ("1 + true", None),
-            ("1.5 + 1", 2.5), ("1.5 + 1.5", 3.0), ('1.5 + "s"', "1.5s"), ("1.5 + true", None),
-            ('"s" + 1', "s1"), ('"s" + 1.5', "s1.5"), ('"s" + "s"', "ss"), ('"s" + true', "strue"),
-            ("true + 1", None), ("true + 1.5", None), ('false + "s"', "falses"),
+            ("1 + 1", 2),
+            ("1 + 1.5", 2.5),
+            ('1 + "s"', "1s"),
+            ("1 + true", None),
+            ("1.5 + 1", 2.5),
+            ("1.5 + 1.5", 3.0),
+            ('1.5 + "s"', "1.5s"),
+            ("1.5 + true", None),
+            ('"s" + 1', "s1"),
+            ('"s" + 1.5', "s1.5"),
+            ('"s" + "s"', "ss"),
+            ('"s" + true', "strue"),
+            ("true + 1", None),
+            ("true + 1.5", None),
+            ('false + "s"', "falses"),
             ("true + true", None),
         ],
-    )  # fmt: skip
+    )
     def test_each_cell_of_the_plus_table_of_the_data_types_page(
         self, expression: str, value: object
     ) -> None:

@@ -45,7 +45,10 @@ TAKEN = {
 }
 REFUSED = {
     "a part without main": ("helper: {steps: [{a: {return: 1}}]}", "there is no main"),
-    "a function that no reference lists": ("- a: {return: '${text.upper(\"a\")}'}", "text.to_upper"),
+    "a function that no reference lists": (
+        "- a: {return: '${text.upper(\"a\")}'}",
+        "text.to_upper",
+    ),
     "a blocking function that no reference lists": ("- a: {call: shell.gcloud}", "'shell.gcloud'"),
     "a name that the template should have filled in": ("- a: {return: '${region}'}", "'region'"),
     "the escape of another template": (
@@ -61,12 +64,15 @@ REFUSED = {
         "is inside another step",
     ),
     "a name twice in one list": ("- a: {call: sys.now}\n- a: {call: sys.now}", "appears twice"),
-    "a range of three": ("- a: {for: {value: i, range: [1, 9, 2], steps: [{b: {next: end}}]}}", "range needs"),
+    "a range of three": (
+        "- a: {for: {value: i, range: [1, 9, 2], steps: [{b: {next: end}}]}}",
+        "range needs",
+    ),
     "a URL in an expression": ("- a: {return: '${https://e.com/x}'}", "syntax error"),
     "a slice": ("- a: {assign: [{t: text}]}\n- b: {return: '${t[0:2]}'}", "unexpected ':'"),
     "a map in an expression": ("- a: {return: '${ {\"a\": 1} }'}", "no map literals"),
     "what is no YAML": ("- a:\n    call: b\n      args: {}", "not YAML"),
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")

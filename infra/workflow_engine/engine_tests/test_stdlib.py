@@ -92,9 +92,16 @@ class TestCollections:
 
     @pytest.mark.parametrize(
         "expression",
-        ["list.concat(1, 2)", 'map.get(null, 1)', "map.get(m, 1)", 'map.delete([], "a")',
-         "map.merge(m, null)", "map.merge_nested([], m)", 'map.get(m, [1])'],
-    )  # fmt: skip
+        [
+            "list.concat(1, 2)",
+            "map.get(null, 1)",
+            "map.get(m, 1)",
+            'map.delete([], "a")',
+            "map.merge(m, null)",
+            "map.merge_nested([], m)",
+            "map.get(m, [1])",
+        ],
+    )
     def test_type_error(self, expression: str) -> None:
         assert refusal(expression, m={"a": 1}) == ["TypeError"]
 
@@ -128,8 +135,10 @@ class TestText:
             ('text.decode(text.encode("hé"))', "hé"),
             ('text.decode(text.encode("hé", "ISO-8859-1"), "ISO-8859-1")', "hé"),
             ('text.find_all("banana", "an")', [1, 3]),
-            ('text.find_all_regex("a1b22", "[0-9]+")', [{"index": 1, "match": "1"},
-                                                        {"index": 3, "match": "22"}]),
+            (
+                'text.find_all_regex("a1b22", "[0-9]+")',
+                [{"index": 1, "match": "1"}, {"index": 3, "match": "22"}],
+            ),
             ('text.match_regex("hello", "^h.*o$")', True),
             ('text.match_regex("hello", "ell")', True),
             ('text.match_regex("hello", "^ell")', False),
@@ -142,7 +151,7 @@ class TestText:
             ('text.url_encode_plus("a b")', "a+b"),
             ('text.url_decode("a%20b+c")', "a b c"),
         ],
-    )  # fmt: skip
+    )
     def test_value(self, expression: str, value: object) -> None:
         assert evaluate(expression) == value
 
@@ -150,7 +159,7 @@ class TestText:
         ("expression", "tag"),
         [
             ('text.decode("x")', "TypeError"),
-            ('text.encode(1)', "TypeError"),
+            ("text.encode(1)", "TypeError"),
             ('text.encode("x", "utf-9")', "ValueError"),
             ('text.match_regex("x", "(")', "ValueError"),
             ('text.match_regex("x", "(?=x)")', "ValueError"),
@@ -160,7 +169,7 @@ class TestText:
             ('text.substring("abc", "0", 1)', "TypeError"),
             ("text.split(null, 1)", "TypeError"),
         ],
-    )  # fmt: skip
+    )
     def test_error(self, expression: str, tag: str) -> None:
         assert refusal(expression) == [tag]
 

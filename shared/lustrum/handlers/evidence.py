@@ -74,9 +74,11 @@ def believe_the_disk(run: Run, listing: Listing, now: float) -> None:
     newest, known = newest_complete(listing.checkpoints), run.checkpoint
     if newest is None:
         safe = run.safe_export
-        run.checkpoint = None if safe is None else Checkpoint(
-            step=safe.step, bytes=safe.bytes, files=safe.files, at=safe.started_at
-        )  # fmt: skip
+        run.checkpoint = (
+            None
+            if safe is None
+            else Checkpoint(step=safe.step, bytes=safe.bytes, files=safe.files, at=safe.started_at)
+        )
     elif known is None or known.step != newest.step:
         run.checkpoint = Checkpoint(
             step=newest.step, bytes=newest.bytes, files=newest.files, at=now

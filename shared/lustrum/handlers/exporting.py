@@ -238,9 +238,9 @@ def _take_what_arrived(services: Services, run: Run, sweep: Export) -> Answer:
     sweep.problem = "" if newest is not None else "no complete checkpoint was in the folder"
     if newest is not None and (safe is None or safe.step < newest.step):
         uri = f"{sweep.uri}{run.plan.layout.folder(newest.step)}/"
-        export = sweep.model_copy(update={
-            "step": newest.step, "uri": uri, "bytes": newest.bytes, "files": newest.files
-        })  # fmt: skip
+        export = sweep.model_copy(
+            update={"step": newest.step, "uri": uri, "bytes": newest.bytes, "files": newest.files}
+        )
         export.verified_at = now
         _store(services, run, export)
     if newest is not None and (run.checkpoint is None or run.checkpoint.step != newest.step):

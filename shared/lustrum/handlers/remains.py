@@ -29,9 +29,7 @@ def tell(
 ) -> list[str]:
     """Notify of what is left, at most once a day; return one line for each thing."""
     things = _priced(services.settings.project, run, found)
-    lines = [
-        f"{one['name']}, {one['price']}: {one['command']}" for one in things
-    ]  # fmt: skip
+    lines = [f"{one['name']}, {one['price']}: {one['command']}" for one in things]
     if not things:
         return []
 
@@ -51,25 +49,31 @@ def _note(run: Run, lines: list[str]) -> None:
 
 def _priced(project: str, run: Run | None, found: Inventory) -> list[dict[str, str]]:
     """Return name, price and command of each thing that can be deleted by hand."""
-    rates = {} if run is None else {
-        name: pieces * rate for name, (pieces, rate) in run.plan.rates().items()
-    }  # fmt: skip
+    rates = (
+        {}
+        if run is None
+        else {name: pieces * rate for name, (pieces, rate) in run.plan.rates().items()}
+    )
     things = []
     for cluster in found.clusters:
         parts = ["system", *(["accelerators"] if names.GPU_POOL in cluster.pools else [])]
-        things.append({
-            "name": f"cluster {cluster.name} in {cluster.location}",
-            "price": _price([rates[part] for part in parts if part in rates]),
-            "command": f"gcloud container clusters delete {cluster.name} "
-            f"--location={cluster.location} --project={project} --quiet",
-        })  # fmt: skip
+        things.append(
+            {
+                "name": f"cluster {cluster.name} in {cluster.location}",
+                "price": _price([rates[part] for part in parts if part in rates]),
+                "command": f"gcloud container clusters delete {cluster.name} "
+                f"--location={cluster.location} --project={project} --quiet",
+            }
+        )
     for instance in found.instances:
-        things.append({
-            "name": f"Lustre {instance.name} in {instance.zone}",
-            "price": _price([rates["lustre"]] if "lustre" in rates else []),
-            "command": f"gcloud lustre instances delete {instance.name} "
-            f"--location={instance.zone} --project={project} --quiet",
-        })  # fmt: skip
+        things.append(
+            {
+                "name": f"Lustre {instance.name} in {instance.zone}",
+                "price": _price([rates["lustre"]] if "lustre" in rates else []),
+                "command": f"gcloud lustre instances delete {instance.name} "
+                f"--location={instance.zone} --project={project} --quiet",
+            }
+        )
     return things
 
 

@@ -63,13 +63,19 @@ def outcomes(expressions: list[str]) -> list[Any]:
             "steps": [
                 {"value": {"assign": [{"value": "${" + expression + "}"}]}},
                 {"kind": {"assign": [{"kind": "${get_type(value)}"}]}},
-                {"plain": {"switch": [{
-                    "condition": '${kind == "bytes"}',
-                    "assign": [{"value": "${base64.encode(value)}"}],
-                }]}},
+                {
+                    "plain": {
+                        "switch": [
+                            {
+                                "condition": '${kind == "bytes"}',
+                                "assign": [{"value": "${base64.encode(value)}"}],
+                            }
+                        ]
+                    }
+                },
                 {"keep": {"assign": [{"found": "${list.concat(found, [kind, value])}"}]}},
             ]
-        }  # fmt: skip
+        }
         caught = {
             "as": "e",
             "steps": [{"note": {"assign": [{"found": "${list.concat(found, e.tags[0])}"}]}}],

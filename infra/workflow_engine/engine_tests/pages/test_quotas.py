@@ -33,9 +33,13 @@ def test_an_expression_may_have_400_characters() -> None:
 
 @pytest.mark.parametrize(
     ("expression", "value"),
-    [("-" * 398 + "1", 1), ("(" * 199 + "1" + ")" * 199, 1), ("not " * 98 + "true", True),
-     ("len(keys(json.decode(\"{}\")))+" * 10 + "string(" * 9 + "7" + ")" * 9, "07")],
-)  # fmt: skip
+    [
+        ("-" * 398 + "1", 1),
+        ("(" * 199 + "1" + ")" * 199, 1),
+        ("not " * 98 + "true", True),
+        ('len(keys(json.decode("{}")))+' * 10 + "string(" * 9 + "7" + ")" * 9, "07"),
+    ],
+)
 def test_no_expression_of_400_characters_is_too_deep(expression: str, value: Any) -> None:
     assert result(flow([{"a": {"return": "${" + expression + "}"}}])) == value
 
@@ -110,8 +114,11 @@ def test_20_iterations_run_at_once() -> None:
         running -= 1
         return 200, None
 
-    loop = {"value": "v", "range": [1, 50], "steps": [
-        {"s": {"call": "http.get", "args": {"url": "https://a.example"}}}]}  # fmt: skip
+    loop = {
+        "value": "v",
+        "range": [1, 50],
+        "steps": [{"s": {"call": "http.get", "args": {"url": "https://a.example"}}}],
+    }
     drive(flow([{"a": {"parallel": {"for": loop}}}]), http=Web(answer))
     assert most == 20
 

@@ -17,10 +17,19 @@ TABLES = tables("standard-library.md")
 # An argument that fits where the sample of its type does not.
 FITTING = {
     "headers": 'json.decode("{\\"a\\": \\"b\\"}")',
-    "algorithm": '"SHA256"', "charset": '"UTF-8"', "timezone": '"UTC"', "regexp": '"t"',
-    "source": '"text"', "method": '"GET"', "url": '"https://a.example/"', "severity": '"INFO"',
-    "time": '"2024-05-08T12:01:00Z"', "http_callback_method": '"POST"', "start": "0", "end": "1",
-}  # fmt: skip
+    "algorithm": '"SHA256"',
+    "charset": '"UTF-8"',
+    "timezone": '"UTC"',
+    "regexp": '"t"',
+    "source": '"text"',
+    "method": '"GET"',
+    "url": '"https://a.example/"',
+    "severity": '"INFO"',
+    "time": '"2024-05-08T12:01:00Z"',
+    "http_callback_method": '"POST"',
+    "start": "0",
+    "end": "1",
+}
 EXACT = {
     ("base64.decode", "data"): '"aGk="',
     ("time.parse", "value"): FITTING["time"],
@@ -114,8 +123,10 @@ def test_types_of_functions_that_wait(function: str, name: str, taken: list[str]
     }
     if function == "sys.log" and name in ("severity", "timeout"):
         others["data"] = '"line"'
-    steps: list[Any] = [{"bell": {"call": "events.create_callback_endpoint", "result": "bell"}},
-                        {"begin": {"assign": [{"found": []}]}}]  # fmt: skip
+    steps: list[Any] = [
+        {"bell": {"call": "events.create_callback_endpoint", "result": "bell"}},
+        {"begin": {"assign": [{"found": []}]}},
+    ]
     for sample, value in SAMPLES.items():
         text = argument(function, name, taken) if sample == taken[0] else value
         args = {**others, name: text}
@@ -126,10 +137,14 @@ def test_types_of_functions_that_wait(function: str, name: str, taken: list[str]
         attempt = {"call": function, "args": shown}
         steps += [
             {f"{sample}_0": {"assign": [{"tag": "none"}]}},
-            {f"{sample}_1": {"try": attempt, "except": {
-                "as": "e", "assign": [{"tag": "${e.tags[0]}"}]}}},
+            {
+                f"{sample}_1": {
+                    "try": attempt,
+                    "except": {"as": "e", "assign": [{"tag": "${e.tags[0]}"}]},
+                }
+            },
             {f"{sample}_2": {"assign": [{"found": "${list.concat(found, tag)}"}]}},
-        ]  # fmt: skip
+        ]
     steps.append({"give": {"return": "${found}"}})
     execution = drive(json.dumps({"main": {"steps": steps}}), http=Web((200, {})))
     assert execution.state == "SUCCEEDED", execution.error

@@ -247,8 +247,9 @@ async def _log(scope: Scope, args: Args) -> None:
 
 async def _create_callback(scope: Scope, args: Args) -> dict[str, Any]:
     function = "events.create_callback_endpoint"
-    method = need(function, "http_callback_method", _given(function, args)["http_callback_method"],
-                  str)  # fmt: skip
+    method = need(
+        function, "http_callback_method", _given(function, args)["http_callback_method"], str
+    )
     if method not in _CALLBACK_METHODS:
         raise value_error(f"{function}: {method!r} is not one of {_CALLBACK_METHODS}")
     return {"url": scope.frame.execution.callbacks.create(method)}

@@ -13,9 +13,7 @@ from typing import Any, Protocol
 
 HttpAnswer = tuple[int, Mapping[str, str], Any]
 # method, url, headers, query, body, auth, timeout: the arguments of an HTTP handler
-HttpCall = tuple[
-    str, str, dict[str, Any], dict[str, Any], Any, "dict[str, Any] | None", float
-]  # fmt: skip
+HttpCall = tuple[str, str, dict[str, Any], dict[str, Any], Any, "dict[str, Any] | None", float]
 
 
 class HttpHandler(Protocol):

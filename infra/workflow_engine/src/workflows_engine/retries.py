@@ -61,8 +61,16 @@ def attempt(
 class _Retries:
     """The retries of one run of a try block: how many are left and how long to wait."""
 
-    __slots__ = ("_delay", "_done", "_max", "_max_delay", "_multiplier", "_policy", "_predicate",
-                 "_routines")  # fmt: skip
+    __slots__ = (
+        "_delay",
+        "_done",
+        "_max",
+        "_max_delay",
+        "_multiplier",
+        "_policy",
+        "_predicate",
+        "_routines",
+    )
 
     def __init__(self, policy: Compiled | None, routines: Mapping[str, CompiledRoutine]) -> None:
         self._policy = policy

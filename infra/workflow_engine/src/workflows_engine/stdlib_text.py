@@ -63,11 +63,23 @@ _CHARSETS = {
     "utf-16le": "utf-16-le",
     **{f"iso-8859-{n}": f"iso8859-{n}" for n in range(1, 17) if n != 12},
     **{f"windows-{n}": f"cp{n}" for n in range(1250, 1259)},
-    **{name: name for name in ("koi8-r", "koi8-u", "shift_jis", "euc-jp", "iso-2022-jp",
-                               "euc-kr", "gbk", "gb18030", "big5")},
+    **{
+        name: name
+        for name in (
+            "koi8-r",
+            "koi8-u",
+            "shift_jis",
+            "euc-jp",
+            "iso-2022-jp",
+            "euc-kr",
+            "gbk",
+            "gb18030",
+            "big5",
+        )
+    },
     "macintosh": "mac-roman",
     "ibm866": "cp866",
-}  # fmt: skip
+}
 
 
 def _charset(function: str, value: Any) -> str:
