@@ -10,7 +10,8 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from testing.schedule import KINDS, WHOLE_LIFE, Schedule, World
+from testing.draw_worlds import WHOLE_LIFE
+from testing.schedule import KINDS, Schedule, World
 
 STATES = (
     "REQUESTED",

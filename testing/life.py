@@ -7,16 +7,12 @@ is a delivery after a second. A run of six hours takes some tens of milliseconds
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import io
 import json
-import sys
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import cache
-from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
@@ -29,30 +25,15 @@ from lustrum.handlers import start as request_steps
 from lustrum.show import report
 from workflows_engine import virtual
 from workflows_engine.engine import Engine
-from workflows_engine.errors import ApiError, HttpConnectionBroken, HttpConnectionFailed
+from workflows_engine.errors import ApiError, HttpConnectionBroken
 from workflows_engine.execution import Execution
-from workflows_engine.workflow import Workflow
 
 from testing.agenda import Agenda
+from testing.deployed import FUNCTIONS, function, workflow
 from testing.engine_workflows import EngineWorkflows
 from testing.seam import Killed, Seam
 from testing.services import PROJECT, REGION, FakeServices, push
 
-ROOT = Path(__file__).parents[1]
-FUNCTIONS = (
-    "advance_run",
-    "apply_ray_cluster",
-    "check_ray_job",
-    "close_run",
-    "delete_ray_cluster",
-    "export_checkpoints",
-    "reap_runs",
-    "release_accelerators",
-    "stage_data",
-    "stop_ray_job",
-    "submit_ray_job",
-    "take_inventory",
-)
 REAP_EVERY = 600.0
 
 
@@ -64,24 +45,6 @@ class Body:
 
     def get_data(self) -> bytes:
         return self.data
-
-
-@cache
-def workflow(name: str) -> Workflow:
-    """Return a compiled workflow of this repository."""
-    return Workflow.from_file(ROOT / "workflows" / f"{name}.yaml")
-
-
-def function(name: str) -> Any:
-    """Return a fresh module of one function's main.py."""
-    spec = importlib.util.spec_from_file_location(
-        f"main_of_{name}", ROOT / "functions" / name / "main.py"
-    )
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @dataclass
@@ -416,27 +379,3 @@ class Life:
                 continue  # Pub/Sub delivers again
             self._look()
             return
-
-
-def lose_answer(function_name: str, times: int = 1, step: str | None = None) -> Any:
-    """Return an ``after`` gate that loses the answers of a function."""
-    left = [times]
-
-    def gate(name: str, call: dict[str, Any]) -> None:
-        if name == function_name and step in (None, call.get("step")) and left[0] > 0:
-            left[0] -= 1
-            raise HttpConnectionBroken("the answer was lost")
-
-    return gate
-
-
-def refuse(function_name: str, times: int = 1_000_000) -> Any:
-    """Return a ``before`` gate that lets no request arrive."""
-    left = [times]
-
-    def gate(name: str, call: dict[str, Any]) -> None:
-        if name == function_name and left[0] > 0:
-            left[0] -= 1
-            raise HttpConnectionFailed("connection refused")
-
-    return gate

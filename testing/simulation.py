@@ -31,9 +31,11 @@ from testing.checks.ending import Ending
 from testing.checks.trial import Trial
 from testing.checks.writes import Writes
 from testing.coverage import coverage, shortest
+from testing.draw import draw
+from testing.draw_worlds import WHOLE_LIFE
 from testing.life import Life
 from testing.misfortune import Misfortune, age_record, arrange
-from testing.schedule import WHOLE_LIFE, Schedule, draw, read
+from testing.schedule import Schedule, read
 from testing.seam import Seam
 from testing.services import FakeServices
 

@@ -86,3 +86,22 @@ class TestLayers:
         assert done.returncode != 0
         assert broken.stem in done.stdout + done.stderr
         assert contract in done.stdout + done.stderr
+
+
+LONGEST = 400  # lines; a longer module holds two things
+
+
+def test_no_module_is_longer_than_a_reader_takes_in() -> None:
+    """Examples are exempt: each is one file that a person copies."""
+    tracked = subprocess.run(
+        ["git", "ls-files", "*.py"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout.split()
+    modules = [ROOT / name for name in tracked if not name.startswith("examples/")]
+    too_long = {
+        str(path.relative_to(ROOT)): lines
+        for path in modules
+        if path.exists() and (lines := len(path.read_text().splitlines())) > LONGEST
+    }
+
+    assert modules
+    assert not too_long

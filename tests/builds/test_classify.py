@@ -18,7 +18,8 @@ TEXTS = [
     ("Not all instances running in IGM after 35m11s. Current errors: [GCE_STOCKOUT]", "STOCKOUT"),
     ("Not all instances running in IGM after 35m11s. Expected 8, running 7", "STOCKOUT"),
     (
-        "Not all instances running in IGM after 9s. Current errors: [QUOTA_EXCEEDED]: SSD_TOTAL_GB",
+        "Not all instances running in IGM after 9s. "
+        "Current errors: [QUOTA_EXCEEDED]: SSD_TOTAL_GB",
         "QUOTA",
     ),
     ("A a4-highgpu-8g VM instance is currently unavailable in the us-east1-b zone", "STOCKOUT"),
@@ -64,7 +65,8 @@ TEXTS = [
         "INFRA_TRANSIENT",
     ),
     (
-        "Kubernetes cluster unreachable: invalid configuration: no configuration has been provided",
+        "Kubernetes cluster unreachable: invalid configuration: "
+        "no configuration has been provided",
         "INFRA_TRANSIENT",
     ),
     ("dial tcp 34.1.2.3:443: i/o timeout", "INFRA_TRANSIENT"),
@@ -79,7 +81,8 @@ TEXTS = [
         "INFRA_TRANSIENT",
     ),
     (
-        "Error 400: The resource 'projects/p/regions/r/subnetworks/s' is not ready, resourceNotReady",
+        "Error 400: The resource 'projects/p/regions/r/subnetworks/s' is not ready, "
+        "resourceNotReady",
         "INFRA_TRANSIENT",
     ),
     ("Error 409: Cluster is currently being updated", "INFRA_TRANSIENT"),

@@ -88,8 +88,8 @@ class TestWhyItEnded:
             ("\x1b[36m(W pid=1)\x1b[0m MemoryError: Unable to allocate", "USER_OOM"),
             ("Exception: Could not override 'grpo.max_num_step'.", "CONFIG"),
             (
-                "AssertionError: OptimizerParamScheduler: class input value 1 and checkpoint value 2 "
-                "for total number of weight decay iterations do not match",
+                "AssertionError: OptimizerParamScheduler: class input value 1 and "
+                "checkpoint value 2 for total number of weight decay iterations do not match",
                 "CONFIG",
             ),
             ("AssertionError: World size (24) must be divisible by 16", "CONFIG"),

@@ -11,8 +11,8 @@ from lustrum import __version__
 from lustrum.core.record import Run
 from lustrum.handlers import reactions as event_steps
 
+from testing.draw import draw
 from testing.life import Life
-from testing.schedule import draw
 from testing.services import push
 from testing.simulation import live
 from testing.stories import check_nothing_is_left

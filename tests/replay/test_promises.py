@@ -9,8 +9,10 @@ from lustrum.core.record import Run
 
 from testing.cloud import unavailable
 from testing.dashboard import Script
+from testing.deployed import FUNCTIONS
 from testing.fake_cluster import unreachable
-from testing.life import FUNCTIONS, Life, lose_answer
+from testing.gates import lose_answer
+from testing.life import Life
 from testing.stories import (
     LIVE_STATES,
     TEARDOWN_STATES,

@@ -10,6 +10,7 @@ from lustrum.adapters.ray_jobs import RayReply
 from lustrum.core.record import Run
 from lustrum.handlers import start as request_steps
 
+from testing.gates import lose_answer
 from testing.life import Life
 from testing.services import FakeServices, push
 from testing.stories import check_nothing_is_left, in_state, to_the_end
@@ -57,7 +58,6 @@ class TestStarts:
         assert life.cloud.deployments == 1
 
     def test_b3_two_submissions_of_one_attempt_are_one_job(self) -> None:
-        from testing.life import lose_answer
 
         life = Life()
         life.after.append(lose_answer("submit_ray_job", times=2))

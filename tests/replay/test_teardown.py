@@ -11,6 +11,7 @@ from lustrum.core.record import Run
 
 from testing.cloud import Cluster, Deploy, LustreInstance, unavailable
 from testing.fake_cluster import FakeKubernetes
+from testing.gates import refuse
 from testing.life import Life
 from testing.stories import (
     TWO_REGIONS,
@@ -154,7 +155,6 @@ class TestTeardown:
     def test_a13_a_watcher_that_gives_up_takes_the_same_road_to_the_destroy(
         self, function: str
     ) -> None:
-        from testing.life import refuse
 
         life = Life(reaps=False)
         life.before.append(refuse(function))
@@ -175,7 +175,6 @@ class TestTeardown:
     def test_a13_a_step_of_the_teardown_that_never_works_does_not_stop_the_next(
         self, function: str
     ) -> None:
-        from testing.life import refuse
 
         life = Life(reaps=False)
         life.before.append(refuse(function))

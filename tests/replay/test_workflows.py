@@ -10,7 +10,8 @@ import pytest
 import yaml
 from lustrum.core.record import Stop
 
-from testing.life import ROOT, Life
+from testing.deployed import ROOT
+from testing.life import Life
 
 WORKFLOWS = {
     path.stem: yaml.safe_load(path.read_text()) for path in (ROOT / "workflows").glob("*.yaml")

@@ -13,7 +13,8 @@ from lustrum.head import checkpoint_rule
 
 from infra.local.functions import ROOT
 from testing.coverage import as_markdown, coverage, shortest
-from testing.schedule import World, draw, read
+from testing.draw import draw
+from testing.schedule import World, read
 from testing.simulation import Tally, live, one_life
 
 SCHEDULES = Path(__file__).parent / "schedules"
