@@ -14,6 +14,7 @@ import argparse
 import asyncio
 import json
 import random
+import sys
 import time
 import traceback
 from collections import Counter
@@ -28,6 +29,7 @@ from workflows_engine.errors import HttpConnectionBroken, HttpConnectionFailed
 from engine_tests.fuzz.grammar import Grammar
 from engine_tests.fuzz.values import text
 
+PIECE = 500  # workflows between two lines of progress
 STEPS = 1000  # of one execution, in place of 100,000: loops without end are common here
 SECONDS = 5.0  # of one core for one workflow; a usual one takes some milliseconds
 TAGS = {
@@ -104,6 +106,12 @@ class Tally:
     ends: Counter[str] = field(default_factory=Counter)
     findings: list[tuple[int, str]] = field(default_factory=list)
     slowest: float = 0.0
+
+    def add(self, other: Tally) -> None:
+        """Count another tally's workflows as well."""
+        self.ends += other.ends
+        self.findings += other.findings
+        self.slowest = max(self.slowest, other.slowest)
 
 
 class AnyWeb:
@@ -243,15 +251,19 @@ def main() -> int:
     parser.add_argument("--seconds", type=float, default=float("inf"), help="stop after these")
     given = parser.parse_args()
     begin = time.monotonic()
-    tally, after = fuzz(given.first, given.count, given.seconds)
-    for seed, what in tally.findings[:20]:
-        print(f"seed {seed}: {what}")
+    all_of_it, after, last = Tally(), given.first, given.first + given.count
+    while after < last and (left := given.seconds - (time.monotonic() - begin)) > 0:
+        tally, after = fuzz(after, min(PIECE, last - after), left)
+        for seed, what in tally.findings:
+            print(f"seed {seed}: {what}", flush=True)
+        all_of_it.add(tally)
+        print(f"{after - given.first} of {given.count}", end="\r", file=sys.stderr, flush=True)
     print(
         f"{after - given.first} workflows (seeds {given.first} to {after - 1}) in "
-        f"{time.monotonic() - begin:.0f} s, {len(tally.findings)} findings, slowest "
-        f"{tally.slowest:.2f} s: {dict(tally.ends)}"
+        f"{time.monotonic() - begin:.0f} s, {len(all_of_it.findings)} findings, slowest "
+        f"{all_of_it.slowest:.2f} s: {dict(all_of_it.ends)}"
     )
-    return 1 if tally.findings else 0
+    return 1 if all_of_it.findings else 0
 
 
 if __name__ == "__main__":
