@@ -132,7 +132,8 @@ class Bench:
         """One training by Lustrum's functions; seconds from its end."""
         from lustrum.core import supervisor_jobs
         from lustrum.core.events import JobEvent
-        from lustrum.core.record import Job, State
+        from lustrum.core.record import State
+        from lustrum.core.record_parts import Job
         from lustrum.core.training_command import entrypoint, supervisor_spec
         from lustrum.handlers import reactions, teardown, training
 

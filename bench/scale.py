@@ -8,7 +8,8 @@ import json
 import time
 from collections.abc import Callable
 
-from lustrum.core.record import Progress, Run
+from lustrum.core.record import Run
+from lustrum.core.record_parts import Progress
 from lustrum.handlers.reaping import reap_runs
 from lustrum.handlers.start import handle_push
 from lustrum.show.report import render

@@ -8,19 +8,8 @@ from lustrum.core import names
 from lustrum.core.cost import Usage, bill
 from lustrum.core.failures import Failure
 from lustrum.core.plan import make_plan
-from lustrum.core.record import (
-    Checkpoint,
-    Export,
-    Job,
-    Mishap,
-    Moment,
-    Outcome,
-    Placement,
-    Progress,
-    Run,
-    State,
-    Teardown,
-)
+from lustrum.core.record import Mishap, Moment, Outcome, Run, State
+from lustrum.core.record_parts import Checkpoint, Export, Job, Placement, Progress, Teardown
 from lustrum.core.request import StartRequest
 from lustrum.show.formatting import dollars
 

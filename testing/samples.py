@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from lustrum.core.plan import make_plan
-from lustrum.core.record import Checkpoint, Job, Moment, Placement, Run, State
+from lustrum.core.record import Moment, Run, State
+from lustrum.core.record_parts import Checkpoint, Job, Placement
 from lustrum.core.request import StartRequest
 from lustrum.core.run_plan import RunPlan
 

@@ -26,7 +26,8 @@ from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure, named
 from lustrum.core.plan import make_plan
 from lustrum.core.progress import absorb, log_events
-from lustrum.core.record import Job, Placement, Run, State, add_mishap
+from lustrum.core.record import Run, State, add_mishap
+from lustrum.core.record_parts import Job, Placement
 from lustrum.core.request import StartRequest
 from lustrum.core.training_command import entrypoint, supervisor_spec
 from lustrum.core.usage import end_usage, start_usage

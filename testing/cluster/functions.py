@@ -21,7 +21,8 @@ from typing import Any, TypeVar
 import yaml
 from lustrum.adapters.gke import ClusterInfo
 from lustrum.core.errors import NotFound
-from lustrum.core.record import Placement, Run, State, Teardown, advance
+from lustrum.core.record import Run, State, advance
+from lustrum.core.record_parts import Placement, Teardown
 from lustrum.core.request import StartRequest
 from lustrum.core.run_plan import RunPlan
 from lustrum.core.settings import Settings

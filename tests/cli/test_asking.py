@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from lustrum.core import names
-from lustrum.core.record import Cancel, Teardown
+from lustrum.core.record_parts import Cancel, Teardown
 from lustrum.core.request import StartRequest, parse_request
 from lustrum.handlers import start
 from lustrum.wiring.settings import read_settings

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lustrum.core.failures import NODE_LOSS, Failure
-from lustrum.core.record import Cancel, Job, Mishap, Progress, Run, State
+from lustrum.core.record import Mishap, Run, State
+from lustrum.core.record_parts import Cancel, Job, Progress
 from lustrum.core.verdict import SAVE_GRACE, UNTOLD, Action, Seen, crashes_after, decide
 
 from testing.samples import NOW, RUN_ID, run, saved

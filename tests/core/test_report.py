@@ -13,7 +13,8 @@ import pytest
 from lustrum import __version__
 from lustrum.core.cost import prices
 from lustrum.core.failures import TABLE, Failure
-from lustrum.core.record import Mishap, Moment, Outcome, Progress, State, Teardown
+from lustrum.core.record import Mishap, Moment, Outcome, State
+from lustrum.core.record_parts import Progress, Teardown
 from lustrum.show.report import render
 
 from testing import records

@@ -10,13 +10,10 @@ from lustrum.core.record import (
     ALLOWED,
     TEARDOWN,
     TERMINAL,
-    Cancel,
-    Export,
     Outcome,
     Refused,
     Run,
     State,
-    Teardown,
     add_mishap,
     advance,
     check_live,
@@ -24,6 +21,7 @@ from lustrum.core.record import (
     conclude,
     final_outcome,
 )
+from lustrum.core.record_parts import Cancel, Export, Teardown
 from lustrum.core.usage import end_usage, start_usage
 
 from testing.samples import NOW, run, saved

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from lustrum.core.failures import Failure
 from lustrum.core.readiness import FATAL, lost_nodes, trouble
-from lustrum.core.record import Progress
+from lustrum.core.record_parts import Progress
 from lustrum.core.verdict import Action, Seen, crashes_after, decide
 
 from testing.samples import NOW, run, saved

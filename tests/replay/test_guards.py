@@ -12,7 +12,8 @@ from lustrum.core import kubernetes_objects
 from lustrum.core.cost import Usage
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure
-from lustrum.core.record import Cancel, Placement, Refused, Run, State, Teardown, check_live
+from lustrum.core.record import Refused, Run, State, check_live
+from lustrum.core.record_parts import Cancel, Placement, Teardown
 from lustrum.handlers import training
 from lustrum.handlers.closing import close
 from lustrum.handlers.inventory import look_around, take_inventory

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 from lustrum.core import plan as plans
-from lustrum.core.record import Export, Run
+from lustrum.core.record import Run
+from lustrum.core.record_parts import Export
 from lustrum.core.request import BadRequest
 from lustrum.core.reserve import export_rate, export_seconds, extension_hours, stop_at
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from lustrum.core.record import Run, State, Teardown
+from lustrum.core.record import Run, State
+from lustrum.core.record_parts import Teardown
 
 PROBLEMS = 50  # kept of those before
 

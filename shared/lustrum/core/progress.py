@@ -12,7 +12,8 @@ from pydantic import ValidationError
 
 from lustrum.core.events import JobEvent, SavedCheckpoint
 from lustrum.core.gpu_use import with_report
-from lustrum.core.record import Checkpoint, Progress, Run
+from lustrum.core.record import Run
+from lustrum.core.record_parts import Checkpoint, Progress
 from lustrum.head.names import EVENT_PREFIX
 
 SERIES = 1000  # points kept for the report

@@ -10,7 +10,8 @@ from lustrum.core.cost import bill
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure, classify_text
 from lustrum.core.plain_text import shorten
-from lustrum.core.record import Checkpoint, Outcome, Run, State, advance, conclude, final_outcome
+from lustrum.core.record import Outcome, Run, State, advance, conclude, final_outcome
+from lustrum.core.record_parts import Checkpoint
 from lustrum.core.usage import end_usage
 from lustrum.handlers.inventory import look_around
 from lustrum.handlers.once import once

@@ -13,7 +13,8 @@ from lustrum.core import supervisor_jobs
 from lustrum.core.checkpoints import Listing
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.events import JobEvent
-from lustrum.core.record import Checkpoint, Run
+from lustrum.core.record import Run
+from lustrum.core.record_parts import Checkpoint
 from lustrum.core.verdict import OVER, Seen
 from lustrum.handlers.disk import list_disk
 from lustrum.head.checkpoint_rule import newest_complete

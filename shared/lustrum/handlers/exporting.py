@@ -15,7 +15,8 @@ from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
 from lustrum.core.history import entered_at
 from lustrum.core.plain_text import shorten
-from lustrum.core.record import Checkpoint, Export, Moment, Run, State
+from lustrum.core.record import Moment, Run, State
+from lustrum.core.record_parts import Checkpoint, Export
 from lustrum.core.reserve import extension_hours
 from lustrum.handlers.disk import list_disk
 from lustrum.handlers.teardown import owned, told

@@ -12,7 +12,6 @@ from lustrum.core.errors import ServiceError
 from lustrum.core.failures import TABLE, Failure, Reaction, named, reaction
 from lustrum.core.history import entered_at
 from lustrum.core.record import (
-    Placement,
     Refused,
     Run,
     State,
@@ -22,6 +21,7 @@ from lustrum.core.record import (
     check_live,
     conclude,
 )
+from lustrum.core.record_parts import Placement
 from lustrum.core.revival import is_behind
 from lustrum.core.usage import start_usage
 from lustrum.handlers.classification import classify

@@ -12,7 +12,8 @@ from lustrum.core.errors import MalformedEvent, NotFound, ServiceError
 from lustrum.core.events import Message, decode_push
 from lustrum.core.plain_text import shorten
 from lustrum.core.plan import make_plan, worst_cost
-from lustrum.core.record import Cancel, Moment, Refused, Run, State, Stop
+from lustrum.core.record import Moment, Refused, Run, State, Stop
+from lustrum.core.record_parts import Cancel
 from lustrum.core.request import (
     MAX_HOURS,
     BadRequest,

@@ -6,16 +6,8 @@ from __future__ import annotations
 
 from lustrum.core.build_substitutions import substitutions
 from lustrum.core.history import note_problems
-from lustrum.core.record import (
-    TEARDOWN_LEASE,
-    Refused,
-    Run,
-    State,
-    Stop,
-    Teardown,
-    advance,
-    check_owned,
-)
+from lustrum.core.record import TEARDOWN_LEASE, Refused, Run, State, Stop, advance, check_owned
+from lustrum.core.record_parts import Teardown
 from lustrum.core.reserve import extension_hours
 from lustrum.handlers.classification import text_of
 from lustrum.handlers.transition_calls import ClaimTeardown, Destroy, Note

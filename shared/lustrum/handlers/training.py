@@ -11,7 +11,8 @@ from lustrum.core.failures import Failure, classify_text, named
 from lustrum.core.plain_text import shorten
 from lustrum.core.progress import absorb, log_events
 from lustrum.core.readiness import lost_nodes, worker_was_replaced
-from lustrum.core.record import Job, Run, State, add_mishap, check_live, conclude, staging_tries
+from lustrum.core.record import Run, State, add_mishap, check_live, conclude, staging_tries
+from lustrum.core.record_parts import Job
 from lustrum.core.reserve import stop_at
 from lustrum.core.revival import is_behind
 from lustrum.core.verdict import OVER, UNTOLD, Action, Seen, Verdict, crashes_after, decide
