@@ -1,7 +1,8 @@
 """`make mutants`: plausible bugs, one at a time: a test and the simulation must catch each.
 
 `tests/mutants/*.yaml` hold them as (file, find, replace): unlike a patch that survives moved
-lines. Each is applied to a copy of the tree, where its named test and the simulation run. Prints
+lines. Each is applied to a copy of the tree, where its named test and the simulation run. A life
+counts as caught only if it breaks a promise there and breaks none on the tree as it is. Prints
 one JSON line; exit 1 when one survives or no longer applies.
 """
 
@@ -14,10 +15,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import yaml
@@ -25,8 +28,15 @@ import yaml
 ROOT = Path(__file__).parents[1]
 FOLDER = ROOT / "tests" / "mutants"
 PATHS = ("shared", "infra/workflow_engine/src", ".")
-LEFT_OUT = (".git", ".venv", ".uv", "build", "dist", "*cache*", ".lustrum", ".hypothesis")
-PATIENCE = 900.0  # seconds for the simulation of one mutant
+LEFT_OUT = (".git", ".venv", ".uv", "build", "dist", ".*cache*", ".lustrum", ".hypothesis")
+PATIENCE = 900.0  # seconds for the lives of one mutant
+MIXES: dict[str, tuple[str, ...]] = {  # class of bug -> the kinds of faults that reach it first
+    "bounds": ("limits",),
+    "guards": ("meanwhile",),
+    "empty": ("destroys",),
+    "reaper": ("execution",),
+    "telling": ("user",),
+}
 
 
 class DoesNotApply(ValueError):
@@ -42,6 +52,7 @@ class Mutant:
         why: how a person might come to write it.
         test: the test that fails on it, as pytest names it.
         kind: name of the file it is in: the class of the bug.
+        faults: kinds of faults that reach it: lives with them are lived first.
         simulation: why the simulation cannot see it; empty: it does.
     """
 
@@ -52,7 +63,13 @@ class Mutant:
     replace: str
     why: str
     test: str
+    faults: tuple[str, ...] = ()
     simulation: str = ""
+
+    @property
+    def mix(self) -> tuple[str, ...]:
+        """The kinds of faults with which the hunt for it begins."""
+        return tuple(self.faults) or MIXES.get(self.kind, ())
 
     def applied(self, root: Path = ROOT) -> str:
         """Return the text of the file with the bug in it.
@@ -71,6 +88,37 @@ class Mutant:
         return text.replace(self.find, self.replace)
 
 
+@dataclass
+class Fate:
+    """What became of one mutant.
+
+    Attributes:
+        tested: its test fails.
+        broken: the first promise that one of ``lives`` lives broke, empty when none did.
+        error: why nothing can be said.
+    """
+
+    mutant: Mutant
+    tested: bool = False
+    broken: str = ""
+    lives: int = 0
+    error: str = ""
+
+    def survives(self, tests: bool, simulation: bool) -> bool:
+        """Say whether one of those that were asked did not notice the bug."""
+        unseen = simulation and not self.broken and not self.mutant.simulation
+        return bool(self.error) or (tests and not self.tested) or unseen
+
+    def line(self) -> str:
+        """Return it for people."""
+        seen = f"caught in life {self.lives}: {self.broken}" if self.broken else "SURVIVED"
+        if not self.broken and self.mutant.simulation:
+            seen = f"not seen: {self.mutant.simulation}"
+        name = f"{self.mutant.kind}/{self.mutant.name}"
+        tested = "caught" if self.tested else "SURVIVED"
+        return f"{name}: {self.error or f'test {tested}, simulation {seen}'}"
+
+
 def mutants(folder: Path = FOLDER) -> list[Mutant]:
     """Read every mutant, in the order of files and of their lines."""
     found = []
@@ -81,92 +129,156 @@ def mutants(folder: Path = FOLDER) -> list[Mutant]:
 
 @contextmanager
 def mutated(mutant: Mutant) -> Iterator[Path]:
-    """Give a copy of the tree with the bug in it."""
-    with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+    """Give a tree with the bug in it: its other files are the same ones, by hard links."""
+    text = mutant.applied()
+    (ROOT / "build").mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="mutant-", dir=ROOT / "build") as folder:
         root = Path(folder)
-        shutil.copytree(ROOT, root, ignore=shutil.ignore_patterns(*LEFT_OUT), dirs_exist_ok=True)
-        (root / mutant.file).write_text(mutant.applied())
+        shutil.copytree(
+            ROOT,
+            root,
+            ignore=shutil.ignore_patterns(*LEFT_OUT),
+            copy_function=os.link,
+            dirs_exist_ok=True,
+        )
+        (root / mutant.file).unlink()
+        (root / mutant.file).write_text(text)
         yield root
 
 
 def is_caught_by_test(root: Path, mutant: Mutant) -> bool:
-    """Say whether the named test fails."""
-    done = _python(root, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", mutant.test)
-    if done.returncode not in (0, 1):
-        raise RuntimeError(f"{mutant.name}: {mutant.test} cannot run: {done.stdout[-500:]}")
-    return done.returncode == 1
+    """Say whether the named test fails.
 
-
-def caught_by_simulation(root: Path, runs: int, seed: int) -> str:
-    """Return the first promise that a simulated life breaks, empty when none does."""
-    try:
-        done = _python(
-            root, "-m", "testing.simulation", str(runs), str(seed), "--first", "--no-shrink"
-        )
-    except subprocess.TimeoutExpired:
-        return f"it does not end within {PATIENCE:.0f} s"
-    if done.returncode not in (0, 1) or not done.stdout.strip():
-        raise RuntimeError(f"the simulation broke: {done.stderr[-500:]}")
-    broken = [line for line in done.stderr.splitlines() if line.startswith("seed ")]
-    return broken[0] if done.returncode and broken else ""
-
-
-def _python(root: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    path = os.pathsep.join(str(root / one) for one in PATHS)
-    return subprocess.run(
+    Raises:
+        RuntimeError: it cannot be run.
+    """
+    words = ("-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", mutant.test)
+    done = subprocess.run(
         [sys.executable, *words],
         cwd=root,
-        env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+        env=_environment(root),
         capture_output=True,
         text=True,
         timeout=PATIENCE,
     )
+    if done.returncode not in (0, 1):
+        raise RuntimeError(f"{mutant.test} cannot run: {done.stdout[-500:]}")
+    return done.returncode == 1
+
+
+@dataclass
+class Healthy:
+    """Says which lives break a promise on the tree as it is: they catch nothing.
+
+    They are lived only when asked for: a broken life of a mutant is.
+    """
+
+    pool: ProcessPoolExecutor
+    known: dict[int, bool] = field(default_factory=dict)
+
+    def is_healthy(self, seed: int) -> bool:
+        """Say whether the life of this seed keeps every promise on the tree as it is."""
+        if seed not in self.known:
+            self.known[seed] = self.pool.submit(_is_healthy, seed).result()
+        return self.known[seed]
+
+
+def _is_healthy(seed: int) -> bool:
+    from testing.draw import draw
+    from testing.simulation import live
+
+    return not live(draw(seed)).found
+
+
+def hunt(root: Path, mutant: Mutant, runs: int, seed: int, healthy: Healthy) -> tuple[str, int]:
+    """Return the first promise that a simulated life breaks (empty when none does), and how many
+    lives that took.
+
+    Raises:
+        RuntimeError: the simulation itself broke.
+    """
+    words = (sys.executable, "-m", "testing.hunt", str(runs), str(seed), *mutant.mix)
+    lives, began = 0, time.monotonic()
+    with tempfile.TemporaryFile("w+") as errors:
+        child = subprocess.Popen(
+            words,
+            cwd=root,
+            env=_environment(root),
+            stdout=subprocess.PIPE,
+            stderr=errors,
+            text=True,
+        )
+        watch = threading.Timer(PATIENCE, child.kill)
+        watch.start()
+        assert child.stdout is not None
+        try:
+            for text in child.stdout:
+                found = json.loads(text)
+                lives = found["lives"]
+                if found.get("broken") and healthy.is_healthy(found["seed"]):
+                    return f"seed {found['seed']}: {found['broken'][0]}", lives
+        finally:
+            watch.cancel()
+            child.kill()
+            child.stdout.close()
+            child.wait()
+        if time.monotonic() - began > PATIENCE:
+            return f"it does not end within {PATIENCE:.0f} s", lives
+        if lives < runs:
+            errors.seek(0)
+            raise RuntimeError(f"the simulation broke: {errors.read()[-500:]}")
+    return "", lives
+
+
+def _environment(root: Path) -> dict[str, str]:
+    path = os.pathsep.join(str(root / one) for one in PATHS)
+    return {**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"}
+
+
+def fate(mutant: Mutant, options: argparse.Namespace, healthy: Healthy) -> Fate:
+    """Try one mutant."""
+    found = Fate(mutant)
+    try:
+        with mutated(mutant) as root:
+            if not options.no_tests:
+                found.tested = is_caught_by_test(root, mutant)
+            if not options.no_simulation:
+                found.broken, found.lives = hunt(root, mutant, options.runs, options.seed, healthy)
+    except (DoesNotApply, RuntimeError, subprocess.TimeoutExpired) as error:
+        found.error = str(error)
+    return found
 
 
 def main() -> int:
     """Try every mutant and print what came of it."""
     parser = argparse.ArgumentParser(prog="make mutants", description=__doc__)
-    parser.add_argument("--only", help="the mutant of this name, or those of this class")
+    parser.add_argument("--only", help="mutants of these names or classes, with commas")
     parser.add_argument("--runs", type=int, default=2000, help="simulated lives at most")
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=min(os.cpu_count() or 1, 8))
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="of the YAML files")
     parser.add_argument("--no-tests", action="store_true", help="the simulation alone")
     parser.add_argument("--no-simulation", action="store_true", help="the named tests alone")
     options = parser.parse_args()
-    chosen = [one for one in mutants() if options.only in (None, one.name, one.kind)]
+    wanted = set(options.only.split(",")) if options.only else None
+    every = mutants(options.folder)
+    chosen = [one for one in every if wanted is None or {one.name, one.kind} & wanted]
     if not chosen:
         print(f"error: no mutant {options.only}", file=sys.stderr)
         return 2
-    began, by_test, by_simulation, survivors, blind = time.monotonic(), 0, 0, [], 0
-    for number, mutant in enumerate(chosen, 1):
-        try:
-            with mutated(mutant) as root:
-                tested = options.no_tests or is_caught_by_test(root, mutant)
-                seen = (
-                    ""
-                    if options.no_simulation
-                    else (caught_by_simulation(root, options.runs, options.seed))
-                )
-        except (DoesNotApply, RuntimeError) as error:
-            print(f"error: {error}", file=sys.stderr)
-            survivors.append(mutant.name)
-            continue
-        by_test += tested
-        by_simulation += bool(seen)
-        blind += bool(mutant.simulation)
-        seen = seen or (mutant.simulation and f"not seen: {mutant.simulation}")
-        if not tested or not (seen or options.no_simulation):
-            survivors.append(mutant.name)
-        print(
-            f"{number}/{len(chosen)} {mutant.kind}/{mutant.name}: "
-            f"test {'caught' if tested else 'SURVIVED'}, simulation {seen or 'SURVIVED'}",
-            file=sys.stderr,
-            flush=True,
-        )
+    began, fates = time.monotonic(), []
+    with ProcessPoolExecutor(1) as pool, ThreadPoolExecutor(options.workers) as threads:
+        healthy = Healthy(pool)
+        for found in threads.map(lambda one: fate(one, options, healthy), chosen):
+            fates.append(found)
+            print(f"{len(fates)}/{len(chosen)} {found.line()}", file=sys.stderr, flush=True)
+    tests, simulation = not options.no_tests, not options.no_simulation
+    survivors = [one.mutant.name for one in fates if one.survives(tests, simulation)]
     figures = {
         "mutants": len(chosen),
-        "caught_by_simulation": by_simulation,
-        "caught_by_tests": by_test,
-        "beyond_the_simulation": blind,
+        "caught_by_simulation": sum(bool(one.broken) for one in fates),
+        "caught_by_tests": sum(one.tested for one in fates),
+        "beyond_the_simulation": sum(bool(one.mutant.simulation) for one in fates),
         "survivors": survivors,
         "seconds": round(time.monotonic() - began, 1),
     }
