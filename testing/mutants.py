@@ -93,30 +93,35 @@ class Fate:
     """What became of one mutant.
 
     Attributes:
-        tested: its test fails.
-        broken: the first promise that one of ``lives`` lives broke, empty when none did.
+        tested: its test fails; None: not asked.
+        broken: the first promise that one of ``lives`` lives broke, empty when none did; None:
+            not asked.
         error: why nothing can be said.
     """
 
     mutant: Mutant
-    tested: bool = False
-    broken: str = ""
+    tested: bool | None = None
+    broken: str | None = None
     lives: int = 0
     error: str = ""
 
-    def survives(self, tests: bool, simulation: bool) -> bool:
+    @property
+    def survives(self) -> bool:
         """Say whether one of those that were asked did not notice the bug."""
-        unseen = simulation and not self.broken and not self.mutant.simulation
-        return bool(self.error) or (tests and not self.tested) or unseen
+        unseen = self.broken == "" and not self.mutant.simulation
+        return bool(self.error) or self.tested is False or unseen
 
     def line(self) -> str:
         """Return it for people."""
-        seen = f"caught in life {self.lives}: {self.broken}" if self.broken else "SURVIVED"
-        if not self.broken and self.mutant.simulation:
-            seen = f"not seen: {self.mutant.simulation}"
-        name = f"{self.mutant.kind}/{self.mutant.name}"
-        tested = "caught" if self.tested else "SURVIVED"
-        return f"{name}: {self.error or f'test {tested}, simulation {seen}'}"
+        told = [self.error] if self.error else []
+        if self.tested is not None and not self.error:
+            told.append(f"test {'caught' if self.tested else 'SURVIVED'}")
+        if self.broken:
+            told.append(f"simulation caught in life {self.lives}: {self.broken}")
+        elif self.broken is not None and not self.error:
+            beyond = self.mutant.simulation
+            told.append(f"simulation {f'does not see: {beyond}' if beyond else 'SURVIVED'}")
+        return f"{self.mutant.kind}/{self.mutant.name}: {', '.join(told)}"
 
 
 def mutants(folder: Path = FOLDER) -> list[Mutant]:
@@ -272,12 +277,11 @@ def main() -> int:
         for found in threads.map(lambda one: fate(one, options, healthy), chosen):
             fates.append(found)
             print(f"{len(fates)}/{len(chosen)} {found.line()}", file=sys.stderr, flush=True)
-    tests, simulation = not options.no_tests, not options.no_simulation
-    survivors = [one.mutant.name for one in fates if one.survives(tests, simulation)]
+    survivors = [one.mutant.name for one in fates if one.survives]
     figures = {
         "mutants": len(chosen),
         "caught_by_simulation": sum(bool(one.broken) for one in fates),
-        "caught_by_tests": sum(one.tested for one in fates),
+        "caught_by_tests": sum(bool(one.tested) for one in fates),
         "beyond_the_simulation": sum(bool(one.mutant.simulation) for one in fates),
         "survivors": survivors,
         "seconds": round(time.monotonic() - began, 1),
