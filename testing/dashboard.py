@@ -18,6 +18,7 @@ from lustrum.adapters.ray_jobs import RayReply
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure
 from lustrum.head.checkpoint_rule import LAYOUTS, Layout
+from lustrum.head.fabric import Fabric
 
 from testing.agenda import Agenda
 from testing.files import LustreFiles, checkpoint
@@ -42,6 +43,7 @@ class Script:
     silent: bool = False  # not one event is published
     mute: bool = False  # and nothing is in the log either
     lag: float = 0.0  # seconds from the supervisor's last word until Ray knows of the end
+    nccl: str = "h:1:2 [0] NCCL INFO Using network gIB"  # its line on the network, with RDMA
     torn: bool = False  # what ends it leaves the folder of a step whose save was not finished
 
 
@@ -281,10 +283,23 @@ class Dashboard:
 
         began = self.files.newest
         self.say(job, {"type": "attempt.started", "step": began, "max_steps": goal})
+        if job.spec.get("network"):
+            self.agenda.after(15.0, lambda: self._connect(job, script.nccl))
         if began >= goal:
             self.agenda.after(2, lambda: self._complete(job, 0, "", ended="goal"))
         else:
             self.agenda.after(script.step_seconds, lambda: step(began + 1))
+
+    def _connect(self, job: Job, line: str) -> None:
+        """NCCL names its network, and the supervisor reads it."""
+        if job.status in OVER or self.down:
+            return
+        fabric = Fabric(job.spec["network"])
+        fabric.feed(line)
+        if fabric.fault is not None:
+            self._complete(job, 78, fabric.fault, "CONFIG")
+        else:
+            self.say(job, {"type": "job.progress", "step": 0, "network": fabric.network})
 
     def _idle(self, job: Job, step: int) -> None:
         """As the supervisor does: tell it once, end the training if the spec says so."""

@@ -114,6 +114,7 @@ locals {
     LUSTRUM_REPORT_BUCKET = google_storage_bucket.reports.name
     LUSTRUM_BUILD_TRIGGER = local.build_trigger
     LUSTRUM_SLOTS         = local.slots_json
+    LUSTRUM_RDMA          = local.rdma_json
     LUSTRUM_NODE_ACCOUNT  = google_service_account.account["node"].email
     LUSTRUM_SCRIPTS       = local.scripts_uri
   }

@@ -37,6 +37,21 @@ variable "slots_per_region" {
   }
 }
 
+variable "rdma_zones" {
+  description = "Zones whose GPU nodes talk over RDMA. Append only: the position of a zone decides its addresses."
+  type        = list(string)
+  default     = []
+
+  validation {
+    condition     = length(var.rdma_zones) <= 16 && length(distinct(var.rdma_zones)) == length(var.rdma_zones)
+    error_message = "rdma_zones takes at most 16 different zones."
+  }
+  validation {
+    condition     = alltrue([for zone in var.rdma_zones : can(regex("^[a-z]+-[a-z]+[0-9]{1,2}-[a-z]$", zone)) && contains(var.run_regions, join("-", slice(split("-", zone), 0, 2)))])
+    error_message = "rdma_zones takes zones of run_regions, for example us-east1-b."
+  }
+}
+
 variable "address_space" {
   description = "A /12 of private addresses that nothing peered with this network uses."
   type        = string

@@ -48,6 +48,7 @@ SUBSTITUTIONS = {
     "_PODS_RANGE": "lustrum-us-east1-0-pods",
     "_SERVICES_RANGE": "lustrum-us-east1-0-services",
     "_CONTROL_PLANE_CIDR": "172.20.0.0/28",
+    "_RDMA_NETWORK": "_NONE",
 }
 
 

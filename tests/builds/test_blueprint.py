@@ -49,6 +49,7 @@ def expanded(tmp_path: Path) -> Blueprint:
         "services_range": "v",
         "control_plane_cidr": "172.20.0.0/28",
         "node_account": "n@my-project.iam",
+        "additional_networks": [],
     }
     file = tmp_path / "deployment.yaml"
     file.write_text(yaml.safe_dump({"vars": values}))
@@ -95,7 +96,7 @@ class TestBlueprint:
         assert its["system_node_pool_name"] == "system"
         assert "spot" not in its
 
-    def test_gpu_pool_is_empty_at_first_and_has_one_network(
+    def test_gpu_pool_is_empty_at_first_and_has_the_clusters_networks(
         self, modules: dict[str, Blueprint]
     ) -> None:
         its = modules["a4-pool"]["settings"]
@@ -103,9 +104,11 @@ class TestBlueprint:
         assert its["autoscaling_total_min_nodes"] == 0
         assert its["autoscaling_total_max_nodes"] == "$(vars.nodes)"
         assert "static_node_count" not in its
-        # The Lustre driver of GKE 1.35 uses every standard NIC and wants them in one VPC.
-        assert "additional_networks" not in its
-        assert "additional_networks" not in modules["cluster"]["settings"]
+        # Both or neither: a pool's network that the cluster does not know is refused.
+        assert its["additional_networks"] == "$(vars.additional_networks)"
+        assert modules["cluster"]["settings"]["additional_networks"] == its["additional_networks"]
+        # Google's own networks for RDMA would outlive the run.
+        assert its["enable_dranet"] is False
 
     def test_lustre_uses_the_peering_that_exists(self, modules: dict[str, Blueprint]) -> None:
         its = modules["lustre"]["settings"]

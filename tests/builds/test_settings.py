@@ -32,6 +32,7 @@ REFUSED = {
     "LUSTRE_CAPACITY_GIB": ["36TB", "0"],
     "LUSTRE_THROUGHPUT": ["100", "5000"],
     "EXPIRES": ["2026-01-01", "17987616000", "0"],
+    "RDMA_NETWORK": ["projects/p/global/networks/n", f"roce-{RUN}"],
     "NETWORK": ["projects/p/global/networks/n", "n/../x", f"vpc-{RUN}"],
     "CONTROL_PLANE_CIDR": ["172.20.0.0/24", "172.20.0.8/28", "300.1.1.0/28"],
     "NODE_ACCOUNT": ["someone@example.com", "n@p"],
@@ -69,7 +70,8 @@ class TestSettings:
         assert any(f"_{name}" in one for one in found), found
 
     @pytest.mark.parametrize(
-        "name", sorted({*settings.IDENTITY, *settings.BLUEPRINT} - {"RESERVATION"})
+        "name",
+        sorted({*settings.IDENTITY, *settings.BLUEPRINT} - {"RESERVATION", "RDMA_NETWORK"}),
     )
     def test_check_names_what_is_missing(self, name: str, tmp_path: Path) -> None:
         code, said = check({k: v for k, v in TOLD.items() if k != f"LUSTRUM_{name}"}, tmp_path)
@@ -135,5 +137,32 @@ class TestSettings:
                 "services_range": "lustrum-us-east1-0-services",
                 "control_plane_cidr": "172.20.0.0/28",
                 "node_account": "lustrum-node@my-project.iam.gserviceaccount.com",
+                "additional_networks": [],
             },
         }
+
+    def test_rdma_is_eight_networks_in_the_order_of_the_nics(self) -> None:
+        values = settings.read({**TOLD, "LUSTRUM_RDMA_NETWORK": "lustrum-rdma-us-east1-b"})
+        assert not settings.problems(values, settings.BLUEPRINT)
+        found = settings.rdma_interfaces(values)
+        assert [one["subnetwork"] for one in found] == [
+            f"lustrum-rdma-us-east1-b-{number}" for number in range(8)
+        ]
+        # The module's type has no optional field: one that is absent ends the plan.
+        assert {frozenset(one) for one in found} == {
+            frozenset(
+                (
+                    "network",
+                    "subnetwork",
+                    "subnetwork_project",
+                    "network_ip",
+                    "nic_type",
+                    "stack_type",
+                    "queue_count",
+                    "access_config",
+                    "ipv6_access_config",
+                    "alias_ip_range",
+                )
+            )
+        }
+        assert {one["nic_type"] for one in found} == {"MRDMA"}

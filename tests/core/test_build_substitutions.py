@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
-from lustrum.core.build_substitutions import next_zone, substitutions
+from lustrum.core.build_substitutions import next_zone, rdma_network, substitutions
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure
 from lustrum.core.record import State
@@ -63,7 +65,26 @@ class TestDeployment:
     def test_next_zone(self, tried: list[str], closed: list[str], zone: str | None) -> None:
         zones = ["europe-west4-a", "us-east1-b", "us-east1-c", "us-central1-a"]
         one = run(plan=plan(zones=zones), zones_tried=tried, regions_closed=closed)
-        assert next_zone(one, SLOTS) == zone
+        assert next_zone(one, SETTINGS) == zone
+
+    @pytest.mark.parametrize(
+        ("asked", "zone", "network"),
+        (
+            ("rdma", "us-east1-c", "roce-c"),
+            ("auto", "us-east1-b", "_NONE"),
+            ("tcp", "us-east1-b", "_NONE"),
+        ),
+    )
+    def test_rdma_is_only_where_a_zone_has_it(self, asked: str, zone: str, network: str) -> None:
+        settings = replace(SETTINGS, rdma={"us-east1-c": "roce-c"})
+        one = run(plan=plan(zones=["us-east1-b", "us-east1-c"], network=asked))
+        assert next_zone(one, settings) == zone
+        assert (rdma_network(one.plan, zone, settings) or "_NONE") == network
+
+    @pytest.mark.parametrize(("asked", "network"), (("auto", "roce-b"), ("tcp", "")))
+    def test_auto_takes_rdma_where_the_first_zone_has_it(self, asked: str, network: str) -> None:
+        settings = replace(SETTINGS, rdma={"us-east1-b": "roce-b"})
+        assert rdma_network(plan(network=asked), "us-east1-b", settings) == network
 
 
 class TestSettings:

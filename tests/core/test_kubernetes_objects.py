@@ -36,6 +36,28 @@ class TestManifest:
             assert container["image"] == made.image
         assert worker["containers"][0]["resources"]["limits"]["nvidia.com/gpu"] == "8"
 
+    def test_rdma_is_on_the_workers_alone(self) -> None:
+        made = plan()
+        body = kubernetes_objects.ray_cluster(made, NOW, 8, rdma=True)
+        [group] = body["spec"]["workerGroupSpecs"]
+        worker = group["template"]
+        listed = json.loads(worker["metadata"]["annotations"]["networking.gke.io/interfaces"])
+        assert listed[0] == {"interfaceName": "eth0", "network": "default"}
+        assert [one["network"] for one in listed[1:]] == [f"rdma-{n}" for n in range(8)]
+        assert [one["interfaceName"] for one in listed[1:]] == [f"eth{n}" for n in range(2, 10)]
+        [ray], [gib] = worker["spec"]["containers"], worker["spec"]["initContainers"]
+        assert ray["name"] == "ray-worker"  # the devices are mounted into the first container
+        assert ray["securityContext"] == {"capabilities": {"add": ["IPC_LOCK"]}}
+        assert gib["image"].endswith(f":{made.gib}") and made.gib == "v1.0.6"
+        volume = {one["name"]: one for one in worker["spec"]["volumes"]}["gib"]
+        assert volume == {"name": "gib", "emptyDir": {}}
+        assert {one["name"] for one in ray["volumeMounts"]} > {"gib"}
+        assert "rdma" not in json.dumps(body["spec"]["headGroupSpec"])
+        # A cluster that gains or loses RDMA is another one: its pods must be made anew.
+        plain = kubernetes_objects.ray_cluster(made, NOW, 8)
+        marks = [one["metadata"]["annotations"] for one in (body, plain)]
+        assert marks[0] != marks[1]
+
     def test_g12_the_pods_fit_their_machines(self) -> None:
         """8 A4 nodes of 224 CPUs carry 8 workers; the head is not among them."""
         made = plan()

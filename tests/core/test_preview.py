@@ -181,6 +181,32 @@ class TestDifferences:
         assert found.blueprint["_SUBNETWORK"] == "sub-c0"
         assert found.plan.export_to == f"gs://mine/runs/{RUN_ID}/"
 
+    def test_rdma_of_the_zone_is_in_the_build_the_pods_and_the_job(self) -> None:
+        slots = (slot("e0", "us-east1"),)
+        settings = Settings(project="p", region="us-east1", slots=slots, rdma={"us-east1-c": "r"})
+        zones = ["us-east1-b", "us-east1-c"]
+        found = preview(StartRequest(zones=zones, network="rdma"), RUN_ID, settings)
+        assert found.blueprint["_ZONE"] == "us-east1-c"
+        assert found.blueprint["_RDMA_NETWORK"] == "r"
+        assert "networking.gke.io/interfaces" in str(found.ray_cluster)
+        assert found.environment["NCCL_NET"] == "gIB"
+        plain = preview(StartRequest(zones=zones), RUN_ID, settings)  # auto begins with the first
+        assert plain.blueprint["_ZONE"] == "us-east1-b"
+        assert "_RDMA_NETWORK" not in plain.blueprint and "NCCL_NET" not in plain.environment
+
+    @pytest.mark.parametrize(
+        ("asked", "field"),
+        (
+            ({"profile": "tiny-grpo", "network": "rdma"}, "network"),
+            ({"network": "tcp", "gib": "v1.1.0"}, "gib"),
+            ({"profile": "llama3.1-8b-grpo", "gib": "v1.1.0"}, "gib"),  # one node: NVLink alone
+        ),
+    )
+    def test_rdma_that_cannot_be_is_refused(self, asked: dict[str, str], field: str) -> None:
+        with pytest.raises(BadRequest) as caught:
+            planned(**asked)
+        assert caught.value.field == field
+
     def test_unknown_control_plane_shows_placeholders(self) -> None:
         assert planned().plan.export_to == f"gs://EXPORT_BUCKET/runs/{RUN_ID}/"
         assert "_SUBNETWORK" not in preview(StartRequest(), RUN_ID, UNKNOWN).blueprint

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from .configuration import BOOTSTRAP, ROOT, local_values, resources
+from .configuration import BOOTSTRAP, ROOT, local_values, resources, variables
 
 FUNCTIONS = sorted(path.parent.name for path in (ROOT / "functions").glob("*/main.py"))
 # Read by the local stack, or made by the functions themselves; never set in the cloud.
@@ -187,6 +187,29 @@ class TestNetwork:
             "cidrsubnet(cidrsubnet(var.address_space, 4, 12), 7, r * 8 + k)",
         ):
             assert expression in slots
+
+    def test_ranges_of_rdma_are_apart_and_not_a_slots(self) -> None:
+        """The same arithmetic as rdma.tf; a pod network of a cluster may overlap none of its."""
+        place = _cidrsubnet(IPv4Network("10.64.0.0/12"), 4, 13)
+        taken = [
+            _cidrsubnet(_cidrsubnet(place, 4, zone), 3, nic)
+            for zone in range(16)
+            for nic in range(8)
+        ]
+        assert all(not a.overlaps(b) for a, b in pairwise(sorted(taken)))
+        assert {one.prefixlen for one in taken} == {23}
+        nested = "cidrsubnet(cidrsubnet(cidrsubnet(var.address_space, 4, 13), 4, z), 3, nic)"
+        assert nested in local_values()["rdma_subnets"]
+        used_by_slots = re.findall(r"var\.address_space, 4, (\d+)", local_values()["slots"])
+        assert "13" not in used_by_slots and len(used_by_slots) == 4  # and 0 to 7 are the pods'
+
+    def test_rdma_is_opt_in_and_its_subnets_are_named_as_the_build_expects(self) -> None:
+        assert variables()["rdma_zones"]["default"] == []
+        network = resources()["google_compute_network"]["rdma"]
+        assert network["network_profile"].endswith("/networkProfiles/${each.value}-vpc-roce")
+        assert "mtu" not in network  # the profile's
+        name = resources()["google_compute_subnetwork"]["rdma"]["name"]
+        assert name == "${google_compute_network.rdma[each.value.zone].name}-${each.value.nic}"
 
     def test_lustre_gets_a_23_per_slot_and_its_ports(self) -> None:
         psa = resources()["google_compute_global_address"]["psa"]

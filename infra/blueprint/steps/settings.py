@@ -47,10 +47,12 @@ BLUEPRINT: Mapping[str, str] = {
     "PODS_RANGE": NAME,
     "SERVICES_RANGE": NAME,
     "CONTROL_PLANE_CIDR": r"[0-9.]{7,15}/28",
+    "RDMA_NETWORK": rf"(?:{NAME})?",
     "NODE_ACCOUNT": rf"[-a-z0-9]{{1,63}}@{NAME}\.iam\.gserviceaccount\.com",
 }
 
 PREFIX = "LUSTRUM_"
+RDMA_NICS = 8  # of an A4 machine, one for each GPU
 
 
 def read(env: Mapping[str, str]) -> dict[str, str]:
@@ -86,8 +88,11 @@ def _contradictions(values: Mapping[str, str], rules: Mapping[str, str]) -> list
         found.append("substitution _RESERVATION is given, but _CAPACITY is 'spot': choose one")
     # gcluster destroy --robust deletes the firewall rules of every network whose name contains the
     # deployment's; a shared network must therefore never contain it.
-    if values["RUN_ID"] in values["NETWORK"]:
-        found.append("substitution _NETWORK contains the run id: destroy would strip its firewall")
+    found += [
+        f"substitution _{name} contains the run id: destroy would strip its firewall"
+        for name in ("NETWORK", "RDMA_NETWORK")
+        if values["RUN_ID"] in values[name]
+    ]
     try:
         ipaddress.IPv4Network(values["CONTROL_PLANE_CIDR"])
     except ValueError as error:
@@ -138,8 +143,32 @@ def deployment(values: Mapping[str, str]) -> dict[str, object]:
             "services_range": values["SERVICES_RANGE"],
             "control_plane_cidr": values["CONTROL_PLANE_CIDR"],
             "node_account": values["NODE_ACCOUNT"],
+            "additional_networks": rdma_interfaces(values),
         },
     }
+
+
+def rdma_interfaces(values: Mapping[str, str]) -> list[dict[str, object]]:
+    """Return one entry for each RDMA NIC, in their order; every field the module's type has.
+
+    infra/terraform names the subnetworks after their network.
+    """
+    network = values["RDMA_NETWORK"]
+    return [
+        {
+            "network": network,
+            "subnetwork": f"{network}-{number}",
+            "subnetwork_project": values["PROJECT"],
+            "network_ip": None,
+            "nic_type": "MRDMA",
+            "stack_type": None,
+            "queue_count": None,
+            "access_config": [],
+            "ipv6_access_config": [],
+            "alias_ip_range": [],
+        }
+        for number in range(RDMA_NICS if network else 0)
+    ]
 
 
 def main(argv: list[str]) -> int:

@@ -72,6 +72,10 @@ run "defaults" {
     error_message = "A slot has other fields than lustrum.wiring.settings.Slot."
   }
   assert {
+    condition     = length(google_compute_network.rdma) == 0 && google_cloudfunctions2_function.function["advance_run"].service_config[0].environment_variables["LUSTRUM_RDMA"] == "{}"
+    error_message = "A project that asked for no RDMA has an RDMA network."
+  }
+  assert {
     condition     = google_cloudfunctions2_function.function["react_to_event"].service_config[0].min_instance_count == 1 && google_cloudfunctions2_function.function["start_run"].service_config[0].min_instance_count == 0
     error_message = "Only react_to_event is kept warm."
   }

@@ -20,6 +20,7 @@ MODULES = (
     "checkpoint_rule",
     "code_archive",
     "exits",
+    "fabric",
     "gpu_counters",
     "gpu_sampler",
     "gpu_watch",

@@ -12,12 +12,12 @@ from rich.markup import escape
 from rich.table import Table
 
 from lustrum.cli.session import console, read_start, session_of
-from lustrum.core import names
+from lustrum.core import names, transport
 from lustrum.core.reserve import extension_hours, planned_export, planned_rate
 from lustrum.core.run_plan import RunPlan
 from lustrum.core.settings import Settings
 from lustrum.show.formatting import dollars, duration
-from lustrum.show.preview import UNKNOWN, Preview, planned_id, preview, readable
+from lustrum.show.preview import UNKNOWN, Preview, Zone, planned_id, preview, readable
 
 
 def plan(
@@ -64,6 +64,8 @@ def show(found: Preview, settings: Settings, out: Console, of_id: str) -> None:
             **how,
             "workers": f"{plan.nodes} x {plan.machine}, {plan.gpus_per_node} x {plan.accelerator} "
             f"each ({plan.gpus} in all), {plan.capacity}",
+            "network": transport.told(plan.network, None)
+            + (f", gIB {plan.gib}" if plan.network != transport.TCP else ""),
             "worker pod": f"{plan.gpus_per_node} GPU, {plan.worker.cpu} CPU, {plan.worker.memory}",
             "head pod": f"no GPU, {plan.head.cpu} CPU, {plan.head.memory}, on {plan.head.machine} "
             "on demand",
@@ -156,12 +158,19 @@ def _zones(found: Preview, settings: Settings, out: Console) -> None:
         known = {zone.zone: "network slots are not known here" for zone in found.zones}
     else:
         known = {
-            zone.zone: "slots " + ", ".join(zone.slots)
-            if zone.slots
-            else "no network slot in its region: it will be passed over"
+            zone.zone: _passed_over(found.plan, zone)
+            or f"slots {', '.join(zone.slots)}; "
+            + transport.told(found.plan.network, zone.rdma_network)
             for zone in found.zones
         }
     _facts(out, "Zones, in the order of trying", known)
+
+
+def _passed_over(plan: RunPlan, zone: Zone) -> str:
+    lacks = "network slot in its region" if not zone.slots else ""
+    if not lacks and plan.network == transport.RDMA and not zone.rdma_network:
+        lacks = "RDMA network"
+    return f"no {lacks}: it will be passed over" if lacks else ""
 
 
 def _costs(found: Preview, out: Console) -> None:

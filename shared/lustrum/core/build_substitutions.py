@@ -8,6 +8,7 @@ from lustrum.core.failures import Failure
 from lustrum.core.record import Run
 from lustrum.core.run_plan import RunPlan
 from lustrum.core.settings import Settings, Slot
+from lustrum.core.transport import RDMA, TCP
 
 
 def substitutions(run: Run, settings: Settings, action: str) -> dict[str, str]:
@@ -34,6 +35,7 @@ def substitutions(run: Run, settings: Settings, action: str) -> dict[str, str]:
         "_EXPIRES": str(int(run.hard_deadline_at)),
         **blueprint_variables(run.plan, placement.zone),
         **slot_variables(slot),
+        "_RDMA_NETWORK": placement.rdma_network or "_NONE",
     }
 
 
@@ -62,11 +64,16 @@ def slot_variables(slot: Slot) -> dict[str, str]:
     }
 
 
-def next_zone(run: Run, slots: tuple[Slot, ...]) -> str | None:
-    """Return the next zone to try: not tried, fit, its region not closed, and with a network;
-    None if none is left.
+def rdma_network(plan: RunPlan, zone: str, settings: Settings) -> str:
+    """Return the RDMA network of a run's GPU nodes in a zone; empty: they talk over TCP."""
+    return "" if plan.network == TCP else settings.rdma.get(zone, "")
+
+
+def next_zone(run: Run, settings: Settings) -> str | None:
+    """Return the next zone to try: not tried, fit, its region not closed, and with the networks
+    the run needs; None if none is left.
     """
-    regions = {slot.region for slot in slots}
+    regions = {slot.region for slot in settings.slots}
     return next(
         (
             zone
@@ -75,6 +82,7 @@ def next_zone(run: Run, slots: tuple[Slot, ...]) -> str | None:
             and zone not in (run.unfit or {})
             and names.region_of(zone) in regions
             and names.region_of(zone) not in run.regions_closed
+            and (run.plan.network != RDMA or zone in settings.rdma)
         ),
         None,
     )

@@ -100,6 +100,7 @@ class JobEvent(BaseModel):
     event_id: str = Field(min_length=1, max_length=200)
     at: Annotated[float | str | None, BeforeValidator(_believable)] = None
     steps: list[StepPoint] = Field(default_factory=list, max_length=1000)
+    network: str | None = Field(None, pattern=r"^[A-Za-z_]{1,20}$")  # that NCCL chose
     gpus: Annotated[GpuReport | None, BeforeValidator(readable)] = None
     idle_seconds: Measure = None
 

@@ -54,6 +54,7 @@ class Image:
         takes_converter: policy.megatron_cfg.converter_type exists.
         validation: what `data.validation` is set to, None when the training data brings its own
             validation split.
+        gib: version of the NCCL plugin for RDMA that goes with the NCCL inside.
         release: of NeMo-RL, whose recipes it has; empty: it is none.
     """
 
@@ -68,14 +69,24 @@ class Image:
     dataset_key: str | None = "data.dataset_name"
     takes_converter: bool = True
     validation: Mapping[str, JsonValue] | None = None
+    gib: str = "v1.1.0"  # NCCL 2.27 and later
     release: str = ""
 
 
 TABLE: Mapping[str, Image] = {
     image.name: replace(image, release=image.name.rpartition(":")[2] if image.workdir else "")
     for image in (
-        Image(f"{NEMO}:v0.4.0", "2.46.0", "examples/run_grpo_math.py", refused=_NOT_YET),
-        Image(f"{NEMO}:v0.5.0", "2.49.2", "examples/run_grpo_math.py", refused=_NOT_YET),
+        Image(
+            f"{NEMO}:v0.4.0", "2.46.0", "examples/run_grpo_math.py", refused=_NOT_YET, gib="v1.0.6"
+        ),
+        # v1.0.6 is what Google's own sample runs with v0.5.0
+        Image(
+            f"{NEMO}:v0.5.0",
+            "2.49.2",
+            "examples/run_grpo_math.py",
+            refused=_NOT_YET,
+            gib="v1.0.6",
+        ),
         Image(
             f"{NEMO}:v0.6.0",
             "2.54.0",

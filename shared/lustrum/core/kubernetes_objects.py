@@ -12,7 +12,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from lustrum.core import names
+from lustrum.core import names, transport
 from lustrum.core.profiles import Resources
 from lustrum.core.run_plan import RunPlan
 from lustrum.head.names import LUSTRE_MOUNT
@@ -59,13 +59,19 @@ def job_files(plan: RunPlan, expires: float, files: Mapping[str, bytes]) -> Mani
     }
 
 
-def ray_cluster(plan: RunPlan, expires: float, workers: int) -> Manifest:
-    """Return the RayCluster with ``workers`` workers (0: the head alone).
+def ray_cluster(plan: RunPlan, expires: float, workers: int, rdma: bool = False) -> Manifest:
+    """Return the RayCluster with ``workers`` workers (0: the head alone), with ``rdma`` attached
+    to the RDMA network of their zone.
 
     The head takes no GPU, sits on the on-demand system pool and may not be evicted: losing it
     loses every
     job record. Its limits equal its requests, since KubeRay takes Ray's memory from the limit.
     """
+    worker = _pod(
+        plan, "ray-worker", plan.worker, gpus=plan.gpus_per_node, selector=_pool(names.GPU_POOL)
+    )
+    if rdma:
+        transport.attach(worker, plan.machine, plan.gib)
     spec = {
         "rayVersion": plan.ray_version,
         "headGroupSpec": {
@@ -84,13 +90,7 @@ def ray_cluster(plan: RunPlan, expires: float, workers: int) -> Manifest:
                 "minReplicas": 0,
                 "maxReplicas": plan.nodes,
                 "rayStartParams": {"num-gpus": str(plan.gpus_per_node)},
-                "template": _pod(
-                    plan,
-                    "ray-worker",
-                    plan.worker,
-                    gpus=plan.gpus_per_node,
-                    selector=_pool(names.GPU_POOL),
-                ),
+                "template": worker,
             }
         ],
     }

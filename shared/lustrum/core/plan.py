@@ -9,7 +9,7 @@ from collections.abc import Collection
 
 from pydantic import JsonValue
 
-from lustrum.core import images, recipes
+from lustrum.core import images, recipes, transport
 from lustrum.core.cost import Prices, prices
 from lustrum.core.overrides import by_name, split_key
 from lustrum.core.profiles import Profile, profiles
@@ -100,6 +100,8 @@ def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan
         accelerator=profile.accelerator,
         zones=request.zones or profile.zones,
         capacity=request.capacity,
+        network=_network(request, profile, faults),
+        gib=request.gib or known.gib,
         head=profile.head,
         worker=profile.worker,
         lustre_capacity_gib=capacity,
@@ -220,6 +222,22 @@ def _recipe(request: StartRequest, profile: Profile, image: images.Image) -> Rec
             raise BadRequest("recipe", name, str(error)) from None
         reason = f"has not the recipe of profile {request.profile}: {name} {error}"
         raise BadRequest("image", image.name, reason) from None
+
+
+def _network(request: StartRequest, profile: Profile, faults: list[BadRequest]) -> str:
+    """Return how the nodes talk; ``auto`` stays where the zone decides."""
+    has_nics = profile.machine in transport.NICS
+    if request.network == transport.RDMA and not has_nics:
+        reason = f"machine {profile.machine} has no RDMA NICs; omit it, or say tcp"
+        faults.append(BadRequest("network", request.network, reason))
+    alone = (request.nodes or profile.nodes) == 1  # its GPUs talk over NVLink
+    tcp = not has_nics or request.network == transport.TCP or alone
+    if request.network != transport.RDMA and tcp:
+        if request.gib is not None:
+            reason = "is the plugin for RDMA, which this run does not use: omit it"
+            faults.append(BadRequest("gib", request.gib, reason))
+        return transport.TCP
+    return request.network
 
 
 def _save_period(request: StartRequest, profile: Profile) -> int:

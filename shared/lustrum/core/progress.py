@@ -66,6 +66,8 @@ def absorb(run: Run, event: JobEvent, now: float) -> bool:
             max_steps=event.max_steps or 0,
         )
         new = _absorb_step(run, point) or new
+    if event.network is not None:
+        run.nccl_network = event.network
     if event.gpus is not None:
         run.gpus = with_report(run.gpus, event.gpus, event.attempt, at)
     here = run.placement is not None and event.attempt > run.placement.attempts_before

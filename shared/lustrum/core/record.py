@@ -164,6 +164,7 @@ class Run(BaseModel):
     job: Job | None = None
     progress: Progress = Progress()
     gpus: GpuUse = GpuUse()
+    nccl_network: str = ""  # that NCCL said it uses: gIB is RDMA, Socket is TCP
     checkpoint: Checkpoint | None = None
     data_end: int | None = None  # the step at which the training's data were at their end
     crashes: int = 0  # in a row, see failures.CRASH_LOOP

@@ -21,6 +21,7 @@ class Placement(BaseModel):
     slot: str
     since: float
     import_operation: str | None = None  # of an earlier checkpoint onto this zone's Lustre
+    rdma_network: str = ""  # that its GPU nodes are attached to; empty: they talk over TCP
     attempts_before: int = 0  # those of earlier zones: their checkpoints are not on this Lustre
 
 

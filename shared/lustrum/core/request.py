@@ -154,6 +154,8 @@ class StartRequest(_Strict):
         Literal["spot"]
         | Annotated[str, StringConstraints(pattern=r"^[a-z]([a-z0-9-]{0,61}[a-z0-9])?$")]
     ) = "spot"
+    network: Literal["auto", "rdma", "tcp"] = "auto"
+    gib: Annotated[str, StringConstraints(pattern=r"^v\d{1,3}\.\d{1,3}\.\d{1,3}$")] | None = None
     code: BucketUri | None = None
     image: (
         Annotated[

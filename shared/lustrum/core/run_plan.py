@@ -48,6 +48,8 @@ class RunPlan(BaseModel):
     accelerator: str
     zones: list[str]
     capacity: str
+    network: str = "tcp"  # between GPU nodes: rdma, tcp, or auto (RDMA where the zone has it)
+    gib: str = ""  # version of the NCCL plugin for RDMA
     head: Resources
     worker: Resources
     lustre_capacity_gib: int

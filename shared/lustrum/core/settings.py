@@ -37,6 +37,7 @@ class Settings:
     report_bucket: str = ""
     build_trigger: str = ""
     slots: tuple[Slot, ...] = ()
+    rdma: Mapping[str, str] = field(default_factory=dict)  # zone -> its RDMA network
     node_account: str = ""
     scripts: str = ""
     requests_topic: str = "lustrum-requests"

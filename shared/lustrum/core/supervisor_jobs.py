@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from lustrum.core import checkpoints, images, names, time_limit, trainer
+from lustrum.core import checkpoints, images, names, time_limit, trainer, transport
 from lustrum.core.checkpoints import Listing
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure
@@ -26,6 +26,7 @@ from lustrum.core.training_command import (
     training_argv,
 )
 from lustrum.head.checkpoint_rule import MANIFEST, Layout
+from lustrum.head.fabric import RDMA_NETWORK
 from lustrum.head.names import EVENT_PREFIX
 
 GPU_SECONDS = 10.0  # between two readings of all GPUs
@@ -95,6 +96,7 @@ def train_spec(run: Run, settings: Settings, attempt: int, now: float) -> dict[s
         keep=plan.keep,
         stall_seconds=plan.timing.stall,
         heartbeat_seconds=min(30.0, plan.timing.poll),
+        network=RDMA_NETWORK if _by_rdma(run) else None,
         **_gpus(plan),
         **_of_trainer(run),
         **_publishing(run, settings),
@@ -145,7 +147,14 @@ def submission(
 ) -> tuple[str, dict[str, str], dict[str, str]]:
     """Return entrypoint, environment and metadata of a Ray job of a run."""
     about = {"run_id": run.run_id, **metadata}
-    return entrypoint(mode, spec), job_environment(run.plan), about
+    environment = job_environment(run.plan)
+    if mode == "train" and _by_rdma(run):
+        environment |= transport.environment(spec["attempt"])
+    return entrypoint(mode, spec), environment, about
+
+
+def _by_rdma(run: Run) -> bool:
+    return run.placement is not None and bool(run.placement.rdma_network)
 
 
 def job_environment(plan: RunPlan) -> dict[str, str]:

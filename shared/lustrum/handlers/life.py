@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 from lustrum.core import names
-from lustrum.core.build_substitutions import next_zone, substitutions
+from lustrum.core.build_substitutions import next_zone, rdma_network, substitutions
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import TABLE, Failure, Reaction, named, reaction
 from lustrum.core.history import entered_at
@@ -23,6 +23,7 @@ from lustrum.core.record import (
 )
 from lustrum.core.record_parts import Placement
 from lustrum.core.revival import is_behind
+from lustrum.core.transport import RDMA
 from lustrum.core.usage import start_usage
 from lustrum.handlers.classification import classify
 from lustrum.handlers.preflight import look_ahead
@@ -70,7 +71,7 @@ def place(services: Services, call: Place) -> Answer:
         return {"placed": True, **_deploy(services, run)}
     if run.unfit is None:
         run = _preflight(services, run)
-    zone = next_zone(run, services.settings.slots)
+    zone = next_zone(run, services.settings)
     if zone is None:
         _out_of_zones(services, run)
     region = names.region_of(zone)
@@ -91,11 +92,13 @@ def place(services: Services, call: Place) -> Answer:
             zone=zone,
             slot=slot,
             since=now,
+            rdma_network=rdma_network(run.plan, zone, services.settings),
             attempts_before=run.attempt,
         )
         run.zones_tried = [*run.zones_tried, zone]
         run.job = None
-        advance(run, State.PROVISIONING, now, f"{zone}, slot {slot}")
+        by = f", RDMA by {run.placement.rdma_network}" if run.placement.rdma_network else ""
+        advance(run, State.PROVISIONING, now, f"{zone}, slot {slot}{by}")
         start_usage(run, "lustre", now)
         start_usage(run, "system", now)
         return run
@@ -138,7 +141,10 @@ def _deploy(services: Services, run: Run) -> Answer:
 def _out_of_zones(services: Services, run: Run) -> NoReturn:
     last = run.mishaps[-1] if run.mishaps else None
     failure = last.failure if last else Failure.CONFIG
-    why = last.sentence if last else "no zone of the request has a network slot (LUSTRUM_SLOTS)"
+    lacks = "has a network slot (LUSTRUM_SLOTS)"
+    if run.plan.network == RDMA:
+        lacks += " and an RDMA network (LUSTRUM_RDMA); add one, or ask for network: tcp"
+    why = last.sentence if last else f"no zone of the request {lacks}"
     if run.unfit:
         why = "; ".join([*([why] if last else []), *run.unfit.values()])
     tried = ", ".join(run.zones_tried) or "none"
@@ -192,7 +198,7 @@ def failed(services: Services, call: Failed) -> Answer:
             # A build is repeated as a new zone attempt of the same zone, on destroyed found.
             run.zones_tried = [zone for zone in run.zones_tried if zone != run.placement.zone]
             wanted = Reaction.NEXT_ZONE
-        if wanted is Reaction.NEXT_ZONE and next_zone(run, services.settings.slots) is None:
+        if wanted is Reaction.NEXT_ZONE and next_zone(run, services.settings) is None:
             wanted = Reaction.STOP
         if wanted is Reaction.STOP:
             conclude(run, failure, f"{sentence} ({TABLE[failure].advice})")

@@ -112,7 +112,8 @@ def _ensure_cluster(
     KubeRay ignores a changed pod template on a live cluster, so a changed hash means delete and
     make anew. One that is as wanted is left alone: this is asked every few seconds.
     """
-    wanted = kubernetes_objects.ray_cluster(run.plan, run.hard_deadline_at, workers)
+    rdma = run.placement is not None and bool(run.placement.rdma_network)
+    wanted = kubernetes_objects.ray_cluster(run.plan, run.hard_deadline_at, workers, rdma)
     try:
         present = kubernetes.get("RayCluster", run.run_id)
     except NotFound:
@@ -153,7 +154,7 @@ def _look(
         workers
         and run.history
         and now - run.history[-1].at >= SOLD_OUT
-        and next_zone(run, services.settings.slots)
+        and next_zone(run, services.settings)
     ):
         lately = trouble((), events, run.run_id, now - SOLD_OUT)
         if lately is not None and lately[0] is Failure.STOCKOUT:

@@ -35,6 +35,7 @@ class Spec:
     checkpoint_pattern: str | None = None  # a step's folder, {step} or {step:07} in it
     complete_when: str | None = None  # file in it, there once it is complete
     progress: dict[str, str] = field(default_factory=dict)  # step, reward, loss -> text with {}
+    network: str | None = None  # NCCL must take this one (gIB); null: any
     must_save_by: float | None = None  # epoch seconds: the last save of this attempt is due
     keep: int = 2
     prune: bool = False  # train: also prune beyond `keep` after each commit

@@ -20,6 +20,7 @@ from lustrum.head.checkpoint_files import (
 from lustrum.head.checkpoint_rule import MANIFEST, newest_complete
 from lustrum.head.code_archive import fetch_code, place_command
 from lustrum.head.exits import EXITS, JobFailed, Stopped, failure_of
+from lustrum.head.fabric import Fabric
 from lustrum.head.gpu_watch import GpuWatch
 from lustrum.head.model import check_model, mark_conversion, remove_half_conversion
 from lustrum.head.network import AccessToken
@@ -160,8 +161,10 @@ def watch(
     """Run the command until it ends, stalls, is stopped, or has saved its last step and stays."""
     bell, log = Bell(), log_of(spec, base)
     watcher, gpus = StepWatcher(spec, log, voice), GpuWatch(spec, voice)
+    fabric = Fabric(spec.network)
 
     def on_line(line: str) -> None:
+        fabric.feed(line)
         if log.feed(line, time.monotonic()):
             watcher.wake.set()
 
@@ -188,12 +191,12 @@ def watch(
             quietly(lambda: mark_conversion(spec), voice)
         if now >= heartbeat_due:
             heartbeat_due = now + spec.heartbeat_seconds
-            heartbeat(spec, voice, log, gpus, quiet)
+            heartbeat(spec, voice, log, gpus, quiet, fabric.network)
         idle = gpus.look(log.phase, log.step) and spec.end_idle_gpus
         finished = now - watcher.goal_at if watcher.goal_at is not None else 0.0
-        cut = cut_short(
-            spec, finished, quiet, log.phase == "starting", gpus.use.idle_seconds if idle else None
-        )
+        idle_seconds = gpus.use.idle_seconds if idle else None
+        starting = log.phase == "starting"
+        cut = cut_short(spec, finished, quiet, starting, idle_seconds, fabric.fault)
         if signals.received is not None:
             kill_at = now + spec.grace_seconds if kill_at is None else kill_at
             if now >= kill_at:
@@ -204,13 +207,20 @@ def watch(
     grace = 3.0 if cut is None else spec.grace_seconds
     code = child.end(0.0 if kill_at is not None or watcher.overtaken else grace)
     watcher.finish(spec.settle_seconds)
-    heartbeat(spec, voice, log, gpus, quiet, last=True)
+    heartbeat(spec, voice, log, gpus, quiet, fabric.network, last=True)
     if watcher.overtaken:
         raise JobFailed("INFRA_TRANSIENT", f"attempt {watcher.overtaken} has begun: this one ends")
     if cut is not None:
         return cut
+    return ending_of(code, log, fabric, gpus)
+
+
+def ending_of(code: int, log: TrainingLog, fabric: Fabric, gpus: GpuWatch) -> Ending:
+    """How a training ended that ended by itself."""
     if code == 0:
         return Ending(0, step=log.step, time_limit=log.time_limit)
+    if fabric.fault is not None:
+        return Ending(code, "CONFIG", fabric.fault)
     why = log.why()
     if why.failure is None and gpus.use.broken():
         return Ending(code, "NODE_LOST", f"a GPU failed: {gpus.use.broken()}; {why.message}")
@@ -218,7 +228,12 @@ def watch(
 
 
 def cut_short(
-    spec: Spec, finished: float, quiet: float, starting: bool, idle: float | None
+    spec: Spec,
+    finished: float,
+    quiet: float,
+    starting: bool,
+    idle: float | None,
+    fault: str | None,
 ) -> Ending | None:
     """Say why a training that still runs must be ended, None if it need not.
 
@@ -228,7 +243,10 @@ def cut_short(
         quiet: seconds without progress.
         starting: it has not come to its first step.
         idle: seconds that all GPUs have idled, if that is to end it.
+        fault: of its network, which it must not go on with.
     """
+    if fault is not None:
+        return Ending(EXITS["CONFIG"], "CONFIG", fault)
     if finished > 0 and finished >= spec.linger_seconds:
         seconds = f"{spec.linger_seconds:.0f} s"
         return Ending(0, message=f"it was ended {seconds} after its last step was saved")
@@ -272,9 +290,12 @@ def heartbeat(
     log: TrainingLog,
     gpus: GpuWatch,
     quiet: float,
+    network: str | None = None,
     last: bool = False,
 ) -> None:
-    """Send one progress event; ``quiet`` is seconds since the last sign of progress."""
+    """Send one progress event; ``quiet`` is seconds since the last sign of progress, ``network``
+    what NCCL said it uses.
+    """
     voice.event(
         "job.progress",
         log.step,
@@ -286,5 +307,6 @@ def heartbeat(
         quiet_seconds=round(quiet, 1),
         loss=log.loss,
         gpus=gpus.use.report(),
+        network=network,
         steps=log.take_steps(last),
     )

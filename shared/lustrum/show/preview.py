@@ -14,14 +14,16 @@ from typing import Any
 from pydantic import BaseModel
 
 from lustrum.core import kubernetes_objects, names, supervisor_jobs
-from lustrum.core.build_substitutions import blueprint_variables, slot_variables
+from lustrum.core.build_substitutions import blueprint_variables, rdma_network, slot_variables
 from lustrum.core.plan import make_plan, worst_costs
 from lustrum.core.record import Run
+from lustrum.core.record_parts import Placement
 from lustrum.core.request import StartRequest
 from lustrum.core.reserve import EXPORT_GRACE_HOURS
 from lustrum.core.run_plan import RunPlan
 from lustrum.core.settings import Settings
 from lustrum.core.training_command import entrypoint
+from lustrum.core.transport import RDMA
 
 # Stands where only the control plane knows the value.
 UNKNOWN = Settings(project="PROJECT", region="REGION", export_bucket="EXPORT_BUCKET")
@@ -32,6 +34,7 @@ class Zone(BaseModel):
 
     zone: str
     slots: list[str]
+    rdma_network: str = ""  # empty: the GPU nodes talk over TCP there
 
 
 class Cost(BaseModel):
@@ -92,18 +95,21 @@ def preview(
         deadline_at=now + plan.hours * 3600,
         hard_deadline_at=expires,
     )
+    zone = _first_zone(plan, settings)
+    rdma = rdma_network(plan, zone, settings)
+    run.placement = Placement(zone_attempt=1, zone=zone, slot="", since=now, rdma_network=rdma)
     train_spec = supervisor_jobs.train_spec(run, settings, 1, now)
     return Preview(
         run_id=run_id,
         plan=plan,
         names=_names(plan),
         labels=names.labels(run_id, expires),
-        zones=[_zone(zone, settings) for zone in plan.zones],
-        blueprint=_blueprint(plan, settings, expires),
-        ray_cluster=kubernetes_objects.ray_cluster(plan, expires, plan.nodes),
+        zones=[_zone(plan, zone, settings) for zone in plan.zones],
+        blueprint=_blueprint(plan, settings, expires, zone),
+        ray_cluster=kubernetes_objects.ray_cluster(plan, expires, plan.nodes, bool(rdma)),
         workdir=supervisor_jobs.workdir(plan),
         command=train_spec["command"],
-        environment=supervisor_jobs.job_environment(plan),
+        environment=supervisor_jobs.submission(run, "train", train_spec)[1],
         stage_entrypoint=entrypoint("stage", supervisor_jobs.stage_spec(run, settings, None)),
         train_entrypoint=entrypoint("train", train_spec),
         limits={
@@ -165,16 +171,29 @@ def _names(plan: RunPlan) -> Mapping[str, str]:
     }
 
 
-def _zone(zone: str, settings: Settings) -> Zone:
+def _zone(plan: RunPlan, zone: str, settings: Settings) -> Zone:
     region = names.region_of(zone)
-    return Zone(zone=zone, slots=[one.name for one in settings.slots if one.region == region])
+    return Zone(
+        zone=zone,
+        slots=[one.name for one in settings.slots if one.region == region],
+        rdma_network=rdma_network(plan, zone, settings),
+    )
 
 
-def _blueprint(plan: RunPlan, settings: Settings, expires: float) -> dict[str, str]:
+def _first_zone(plan: RunPlan, settings: Settings) -> str:
+    """The zone that is tried first; the first one asked for when no network is known."""
+    regions = {one.region for one in settings.slots}
+    fit = [one for one in plan.zones if names.region_of(one) in regions]
+    if plan.network == RDMA:
+        fit = [one for one in fit if one in settings.rdma]
+    return fit[0] if fit else plan.zones[0]
+
+
+def _blueprint(plan: RunPlan, settings: Settings, expires: float, zone: str) -> dict[str, str]:
     """The substitutions of the first deploy build; a slot's only when slots are known."""
     slots = {one.region: one for one in reversed(settings.slots)}
-    zone = next((one for one in plan.zones if names.region_of(one) in slots), plan.zones[0])
     slot = slots.get(names.region_of(zone))
+    rdma = rdma_network(plan, zone, settings)
     return {
         "_ACTION": "deploy",
         "_ZONE_ATTEMPT": "1",
@@ -182,6 +201,7 @@ def _blueprint(plan: RunPlan, settings: Settings, expires: float) -> dict[str, s
         "_EXPIRES": str(int(expires)),
         **blueprint_variables(plan, zone),
         **({} if slot is None else slot_variables(slot)),
+        **({"_RDMA_NETWORK": rdma} if rdma else {}),
     }
 
 

@@ -13,6 +13,7 @@ from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from lustrum import __version__
+from lustrum.core import transport
 from lustrum.core.cost import bill
 from lustrum.core.failures import TABLE, Reaction
 from lustrum.core.plain_text import shorten
@@ -308,6 +309,7 @@ def _choices(run: Run) -> list[tuple[str, str]]:
         ("nodes", f"{plan.nodes} x {plan.gpus_per_node} {plan.accelerator} ({plan.machine})"),
         ("capacity", plan.capacity),
         ("zones", ", ".join(plan.zones)),
+        ("network between nodes", _network(run)),
         ("Lustre", f"{plan.lustre_capacity_gib:,} GiB, {plan.lustre_throughput} MB/s per TiB"),
         ("steps", f"{plan.max_num_steps}, save every {plan.save_period}, keep {plan.keep}"),
         ("code", plan.code or "the image's own"),
@@ -317,6 +319,11 @@ def _choices(run: Run) -> list[tuple[str, str]]:
         ("hard deadline", moment(run.hard_deadline_at)),
         *((f"override {key}", json.dumps(value)) for key, value in plan.overrides.items()),
     ]
+
+
+def _network(run: Run) -> str:
+    network = run.placement.rdma_network if run.placement else None
+    return transport.told(run.plan.network, network, run.nccl_network)
 
 
 def _event(event: Mapping[str, Any]) -> Row:

@@ -20,6 +20,7 @@ from rich.text import Text
 
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.record import Mishap, Moment, Outcome, Run
+from lustrum.core.transport import told
 from lustrum.show.formatting import clock, dollars, duration, size
 from lustrum.show.gpus import gpu_line
 from lustrum.show.timeline import phases, rewards, spent
@@ -180,6 +181,8 @@ def _facts(run: Run, now: float) -> Table:
     left = run.deadline_at - now
     table.add_row("state", state)
     table.add_row("zone", f"{place}   attempt {run.attempt} of {run.plan.attempts}")
+    network = run.placement.rdma_network if run.placement else None
+    table.add_row("network", told(run.plan.network, network, run.nccl_network))
     table.add_row(
         "elapsed",
         duration(end - run.created_at)

@@ -30,6 +30,7 @@ def read_settings(env: Mapping[str, str]) -> Settings:
             report_bucket=env.get("LUSTRUM_REPORT_BUCKET", ""),
             build_trigger=env.get("LUSTRUM_BUILD_TRIGGER", ""),
             slots=tuple(Slot(**slot) for slot in slots),
+            rdma=_json(env, "LUSTRUM_RDMA", "{}"),
             node_account=env.get("LUSTRUM_NODE_ACCOUNT", ""),
             scripts=env.get("LUSTRUM_SCRIPTS", ""),
             kubeconfig=env.get("LUSTRUM_KUBECONFIG") or None,

@@ -227,7 +227,7 @@ def judged(execution: Any) -> str:
             return f"bad: {payload}"
         if isinstance(message, str) and ("Traceback" in message or "object has no" in message):
             return f"bad: {message}"
-        known = isinstance(tags, list) and tags and tags[0] in TAGS
+        known = isinstance(tags, list) and bool(tags) and str(tags[0]) in TAGS  # any value
         return "FAILED with a documented tag" if known else "FAILED with its own error"
     return str(execution.state) if execution.state == "CANCELLED" else f"bad: {execution.state}"
 
