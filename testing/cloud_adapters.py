@@ -58,8 +58,8 @@ class FakeGke(Gke):
         def gone() -> None:
             if pool in found.pools:
                 found.pools.remove(pool)
-            found.kubernetes.nodes.clear()
             found.kubernetes.room = 0
+            found.kubernetes.remove_nodes(len(found.kubernetes.nodes))
 
         self._cloud.agenda.after(60, gone)
 

@@ -109,6 +109,13 @@ class FakeKubernetes(Kubernetes):
             self.head.kill_trainings()
         self._reconcile()
 
+    def remove_nodes(self, count: int) -> None:
+        """Scale down, or lose the pool: a training dies of its workers' end, told to or not."""
+        if count and self.nodes:
+            del self.nodes[-count:]
+            if self.head is not None:
+                self.head.kill_trainings()
+
     def lose_head(self, seconds: float = 120.0) -> None:
         """The head pod dies and is made anew: another session, no job is known."""
         if self.head is not None:
@@ -147,7 +154,7 @@ class FakeKubernetes(Kubernetes):
         if missing > 0:
             self.agenda.after(self.node_seconds, self._bring_node)
         elif missing < 0:
-            del self.nodes[self.wanted_workers :]
+            self.remove_nodes(-missing)
 
     def _bring_node(self) -> None:
         if self.wanted_workers <= len(self.nodes):

@@ -93,6 +93,13 @@ class Trial:
         late = self.now - run.deadline_at
         return -61 <= late <= run.plan.timing.doorbell + 60
 
+    def orphans_due(self) -> float:
+        """Return when the last rung may delete what no record knows: an hour past its expiry, and
+        no earlier than this life, with its first sweep, began.
+        """
+        began = self.life.states[0][0] if self.life.states else self.now
+        return max(began, *(one.expires + 3600 for one in self.schedule.world.orphans))
+
     def left(self) -> list[str]:
         """Return what of this run costs money now."""
         cloud, run = self.life.cloud, self.run_id
