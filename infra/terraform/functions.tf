@@ -117,6 +117,8 @@ locals {
     LUSTRUM_RDMA          = local.rdma_json
     LUSTRUM_NODE_ACCOUNT  = google_service_account.account["node"].email
     LUSTRUM_SCRIPTS       = local.scripts_uri
+
+    LUSTRUM_GCLUSTER_SHA256 = var.gcluster_sha256 # goes into a run's record with the scripts
   }
 
   # Only apply_ray_cluster sees the tokens. bootstrap/ made the secrets.

@@ -39,7 +39,7 @@ resource "google_storage_bucket" "state" {
 # versioning and retention locks, so deleted objects are kept by soft delete.
 resource "google_storage_bucket" "exports" {
   name                        = local.buckets.exports
-  location                    = var.region
+  location                    = var.run_regions[0] # a checkpoint of 1 TB crosses no region
   uniform_bucket_level_access = true
   public_access_prevention    = "enforced"
   force_destroy               = var.destroy_data

@@ -10,9 +10,9 @@ variable "project" {
 }
 
 variable "region" {
-  description = "Region of the control plane: functions, workflows, builds, ledger, buckets."
+  description = "Region of the control plane: functions, workflows, builds, ledger. Many new projects may build in us-central1, us-west2, europe-west1, asia-east1, australia-southeast1 and southamerica-east1 alone."
   type        = string
-  default     = "us-east1"
+  default     = "us-central1"
 }
 
 variable "run_regions" {

@@ -25,6 +25,7 @@ SETTINGS = Settings(
     state_bucket="state",
     node_account="nodes@p",
     scripts="gs://state/s.zip",
+    gcluster_sha256="a" * 64,
 )
 
 
@@ -38,10 +39,27 @@ class TestDeployment:
         line = text.split("## Build substitutions")[1].split("`_NONE`")[0]
         import re
 
-        assert set(found) == set(re.findall(r"`(_[A-Z_]+)`", line))
+        assert set(found) == set(re.findall(r"`(_[A-Z0-9_]+)`", line))
         assert found["_EXPIRES"] == str(int(one.hard_deadline_at))
         assert found["_CAPACITY"] == "spot" and found["_RESERVATION"] == ""
         assert all(isinstance(value, str) for value in found.values())
+
+    @pytest.mark.parametrize("action", ("deploy", "destroy"))
+    def test_an_upgrade_in_between_changes_no_build_of_a_placed_run(self, action: str) -> None:
+        """Review M5: another toolkit must not destroy the folder that this one made."""
+        one = run(State.PROVISIONING)
+        assert one.placement is not None
+        one.placement.scripts, one.placement.gcluster_sha256 = "gs://state/old.zip", "b" * 64
+        found = substitutions(one, SETTINGS, action)
+        assert (found["_SCRIPTS"], found["_GCLUSTER_SHA256"]) == ("gs://state/old.zip", "b" * 64)
+
+    def test_a_run_placed_by_an_older_release_is_built_by_the_present_scripts(self) -> None:
+        found = substitutions(run(State.PROVISIONING), SETTINGS, "destroy")
+        assert (found["_SCRIPTS"], found["_GCLUSTER_SHA256"]) == ("gs://state/s.zip", "a" * 64)
+
+    def test_without_a_digest_the_trigger_gives_its_own(self) -> None:
+        bare = replace(SETTINGS, gcluster_sha256="")
+        assert "_GCLUSTER_SHA256" not in substitutions(run(State.PROVISIONING), bare, "deploy")
 
     def test_a_reservation_is_named(self) -> None:
         one = run(plan=plan(capacity="my-res", limits={"cost_usd": 9000}))

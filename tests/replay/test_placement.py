@@ -36,6 +36,12 @@ class TestStockOut:
         check_nothing_is_left(life, run)
         assert run.zones_tried == ["us-east1-b", "us-east1-c"]
 
+    def test_a_placement_keeps_what_builds_it(self) -> None:
+        """Review M5: its destroy asks the record, not the release of that day."""
+        run = Life().run(to_the_end(TWO_REGIONS))
+        assert run.placement is not None
+        assert run.placement.scripts == "gs://state-bucket/scripts/1.zip"
+
     def test_d1_want_of_quota_leaves_the_region(self) -> None:
         life = Life()
         life.cloud.deploys = [Deploy("QUOTA", "Quota 'PREEMPTIBLE_NVIDIA_B200_GPUS' exceeded")]

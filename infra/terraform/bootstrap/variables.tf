@@ -6,5 +6,5 @@ variable "project" {
 variable "region" {
   description = "Region of the control plane; the same value as in ../terraform.tfvars."
   type        = string
-  default     = "us-east1"
+  default     = "us-central1"
 }

@@ -25,13 +25,19 @@ def substitutions(run: Run, settings: Settings, action: str) -> dict[str, str]:
         raise ServiceError(
             Failure.CONFIG, f"slot {placement.slot} is not in LUSTRUM_SLOTS any more"
         )
+    # A zone attempt is destroyed by what deployed it: an upgrade in between must not hand the
+    # saved folder to other scripts, nor these the digest of another toolkit.
+    kept = bool(placement.scripts)
+    scripts = placement.scripts if kept else settings.scripts
+    digest = placement.gcluster_sha256 if kept else settings.gcluster_sha256
     return {
         "_ACTION": action,
         "_ZONE_ATTEMPT": str(placement.zone_attempt),
         "_PROJECT": settings.project,
         "_STATE_BUCKET": settings.state_bucket,
         "_NODE_ACCOUNT": settings.node_account,
-        "_SCRIPTS": settings.scripts,
+        "_SCRIPTS": scripts,
+        **({"_GCLUSTER_SHA256": digest} if digest else {}),  # else the trigger's own
         "_EXPIRES": str(int(run.hard_deadline_at)),
         **blueprint_variables(run.plan, placement.zone),
         **slot_variables(slot),

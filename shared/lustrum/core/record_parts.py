@@ -23,6 +23,8 @@ class Placement(BaseModel):
     import_operation: str | None = None  # of an earlier checkpoint onto this zone's Lustre
     rdma_network: str = ""  # that its GPU nodes are attached to; empty: they talk over TCP
     attempts_before: int = 0  # those of earlier zones: their checkpoints are not on this Lustre
+    scripts: str = ""  # gs:// zip of what builds it; "" in records of older releases
+    gcluster_sha256: str = ""  # of the toolkit that those scripts pin
 
 
 class Job(BaseModel):

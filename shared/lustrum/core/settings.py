@@ -40,6 +40,7 @@ class Settings:
     rdma: Mapping[str, str] = field(default_factory=dict)  # zone -> its RDMA network
     node_account: str = ""
     scripts: str = ""
+    gcluster_sha256: str = ""
     requests_topic: str = "lustrum-requests"
     events_topic: str = "lustrum-events"
     notifications_topic: str = "lustrum-notifications"

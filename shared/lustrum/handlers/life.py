@@ -94,6 +94,8 @@ def place(services: Services, call: Place) -> Answer:
             since=now,
             rdma_network=rdma_network(run.plan, zone, services.settings),
             attempts_before=run.attempt,
+            scripts=services.settings.scripts,
+            gcluster_sha256=services.settings.gcluster_sha256,
         )
         run.zones_tried = [*run.zones_tried, zone]
         run.job = None

@@ -33,6 +33,7 @@ def read_settings(env: Mapping[str, str]) -> Settings:
             rdma=_json(env, "LUSTRUM_RDMA", "{}"),
             node_account=env.get("LUSTRUM_NODE_ACCOUNT", ""),
             scripts=env.get("LUSTRUM_SCRIPTS", ""),
+            gcluster_sha256=env.get("LUSTRUM_GCLUSTER_SHA256", ""),
             kubeconfig=env.get("LUSTRUM_KUBECONFIG") or None,
             endpoints=_json(env, "LUSTRUM_ENDPOINTS", "{}"),
         )
