@@ -13,7 +13,7 @@ PY := .venv/bin/python
 export PYTHONPATH := $(CURDIR)/shared:$(CURDIR)/infra/workflow_engine/src:$(CURDIR)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup run test test-torch check stage simulate fuzz bench gpu test-cluster test-nemo test-replay cov release fmt clean
+.PHONY: help setup run test test-torch check stage simulate fuzz bench gpu test-cluster rehearse test-nemo test-replay cov release fmt clean
 
 help: ## list every target with one line
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -32,7 +32,7 @@ run: setup ## local stack up, one request through its whole life, stack down [RE
 	@$(PY) -m infra.local.run $(REQUEST)
 
 test: setup ## every test but the slow and the cluster tier
-	$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not cluster and not nemo"
+	$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not cluster and not nemo and not rehearse"
 
 .venv-torch/.ready: uv.lock | $(filter .uv/bin/uv,$(UV))
 	UV_PROJECT_ENVIRONMENT=.venv-torch $(UV) sync --frozen --quiet --only-group gpu --compile-bytecode
@@ -80,8 +80,12 @@ test-cluster: setup ## real kube-apiserver and KubeRay operator (builds them the
 	$(PY) -m testing.cluster.tools.build
 	$(PY) -m pytest tests/cluster -m cluster
 
+rehearse: setup ## a run's infrastructure by the real tools (builds gcluster, Terraform and its providers the first time)
+	-$(PY) -m testing.rehearse.build
+	$(PY) -m pytest tests/rehearse
+
 cov: setup ## branch coverage of the library but its head/ (own processes); fails below COVERAGE
-	$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not cluster and not nemo" --cov=lustrum --cov-branch --cov-report=term:skip-covered \
+	$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not cluster and not nemo and not rehearse" --cov=lustrum --cov-branch --cov-report=term:skip-covered \
 	  --cov-fail-under=$(COVERAGE) $(addprefix tests/,core head functions replay cli adapters)
 
 release: setup ## check, test, tag the version that CHANGELOG names, build it into dist/
