@@ -139,6 +139,11 @@ class TestOutcomes:
         one.plan.export_required = False
         assert final_outcome(one) == Outcome.SUCCEEDED
 
+    def test_final_outcome_without_an_export_an_early_end_is_no_success(self) -> None:
+        one = run(checkpoint=saved(12))
+        one.plan.export_required = False
+        assert final_outcome(one) != Outcome.SUCCEEDED
+
     def test_conclude_the_first_cause_stands(self) -> None:
         one = run()
         conclude(one, Failure.HANG, "first")
