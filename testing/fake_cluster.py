@@ -29,6 +29,7 @@ class FakeKubernetes(Kubernetes):
         self.kube_events: list[dict[str, Any]] = []
         self.head: Dashboard | None = None
         self.nodes: list[str] = []  # GPU nodes, each with its worker pod
+        self.empty: list[str] = []  # GPU nodes whose worker was given up
         self.born: dict[str, float] = {}
         self.room = 64
         self.head_seconds = 90.0
@@ -146,10 +147,34 @@ class FakeKubernetes(Kubernetes):
         cluster = self.objects.get(("RayCluster", self.run_id))
         return int(cluster["spec"]["workerGroupSpecs"][0]["replicas"]) if cluster else 0
 
+    @property
+    def _group(self) -> dict[str, Any]:
+        cluster = self.objects.get(("RayCluster", self.run_id))
+        return cluster["spec"]["workerGroupSpecs"][0] if cluster else {"template": {"spec": {}}}
+
+    @property
+    def _given_up(self) -> list[str]:
+        return list(self._group.get("scaleStrategy", {}).get("workersToDelete", []))
+
+    @property
+    def _forbidden(self) -> list[str]:
+        """The nodes that the workers' affinity excludes by name."""
+        found: Any = self._group["template"]["spec"].get("affinity", {}).get("nodeAffinity", {})
+        found = found.get("requiredDuringSchedulingIgnoredDuringExecution", {})
+        terms = found.get("nodeSelectorTerms", [{}])[0]
+        rules = terms.get("matchExpressions", [])
+        return [name for rule in rules if rule["operator"] == "NotIn" for name in rule["values"]]
+
+    def _worker(self, node: str) -> str:
+        return f"{self.run_id}-worker-{node}-{self.born[node]:.0f}"
+
     def _reconcile(self) -> None:
         if self.head is None and self._heads == 0:
             self._heads = 1
             self.agenda.after(self.head_seconds, self._raise_head)
+        for node in [one for one in self.nodes if self._worker(one) in self._given_up]:
+            self.nodes.remove(node)
+            self.empty.append(node)
         missing = self.wanted_workers - len(self.nodes)
         if missing > 0:
             self.agenda.after(self.node_seconds, self._bring_node)
@@ -163,8 +188,12 @@ class FakeKubernetes(Kubernetes):
             self.event("Warning", "FailedScaleUp", "GCE out of resources")
             self.agenda.after(self.node_seconds, self._bring_node)
             return
-        self._serial += 1
-        node = f"gpu-node-{self._serial}"
+        free = [one for one in self.empty if one not in self._forbidden]
+        if free:
+            self.empty.remove(node := free[0])
+        else:
+            self._serial += 1
+            node = f"gpu-node-{self._serial}"
         self.nodes.append(node)
         self.born[node] = self.agenda.now()
         if self.wanted_workers > len(self.nodes):
@@ -204,7 +233,7 @@ class FakeKubernetes(Kubernetes):
             return []
         head = _pod(f"{self.run_id}-head", "head", "Running" if self.head else "Pending", 0.0)
         running = [
-            _pod(f"{self.run_id}-worker-{node}", "worker", "Running", self.born[node] - 60)
+            _pod(self._worker(node), "worker", "Running", self.born[node] - 60, node)
             for node in self.nodes
         ]
         pending = [
@@ -223,12 +252,18 @@ def unreachable() -> ServiceError:
     return ServiceError(Failure.INFRA_TRANSIENT, "Kubernetes GET: ConnectTimeout", retryable=True)
 
 
-def _pod(name: str, kind: str, phase: str, created: float) -> dict[str, Any]:
+def address_of(node: str) -> str:
+    """The address of the pod on a node."""
+    return f"10.0.0.{node.rsplit('-', 1)[1]}"
+
+
+def _pod(name: str, kind: str, phase: str, created: float, node: str = "") -> dict[str, Any]:
     return {
         "metadata": {
             "name": name,
             "labels": {"ray.io/node-type": kind},
             "creationTimestamp": datetime.fromtimestamp(created, UTC).isoformat(),
         },
-        "status": {"phase": phase},
+        "spec": {"nodeName": node} if node else {},
+        "status": {"phase": phase, **({"podIP": address_of(node)} if node else {})},
     }

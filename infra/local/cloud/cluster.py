@@ -13,7 +13,7 @@ from typing import Any
 import httpx
 
 from infra.local.cloud import mounts
-from infra.local.cloud.kube_bodies import event_body, gpus_of, is_over, node_body
+from infra.local.cloud.kube_bodies import event_body, forbidden_nodes, gpus_of, is_over, node_body
 from infra.local.cloud.object_values import Object
 from infra.local.cloud.objects import RESOURCES, Store, stamp
 from infra.local.cloud.raylets import Raylet, Raylets
@@ -185,6 +185,8 @@ class KubeCluster:
         for node in self.nodes():
             labels, capacity = node["metadata"]["labels"], node["status"]["capacity"]
             if any(labels.get(key) != value for key, value in selector.items()):
+                continue
+            if node["metadata"]["name"] in forbidden_nodes(pod):
                 continue
             if gpus and int(capacity.get("nvidia.com/gpu", 0)) - self._gpus_on(node) < gpus:
                 continue

@@ -63,3 +63,16 @@ def gpus_of(pod: Object) -> int:
     resources = pod["spec"]["containers"][0].get("resources") or {}
     amount = (resources.get("limits") or {}).get("nvidia.com/gpu", 0)
     return int(amount)
+
+
+def forbidden_nodes(pod: Object) -> list[str]:
+    """Return the nodes that a pod's required affinity excludes by their names."""
+    affinity = (pod["spec"].get("affinity") or {}).get("nodeAffinity") or {}
+    required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution") or {}
+    return [
+        name
+        for term in required.get("nodeSelectorTerms") or []
+        for rule in term.get("matchExpressions") or []
+        if rule["key"] == "kubernetes.io/hostname" and rule["operator"] == "NotIn"
+        for name in rule.get("values") or []
+    ]

@@ -108,6 +108,15 @@ def replicas(group: Object) -> int:
     return int(min(max(group.get("replicas", least), least), most))
 
 
+def given_up(cluster: KubeCluster, group: Object, pod: Object) -> bool:
+    """Remove a worker whose pod the group's scaleStrategy names; say whether it did."""
+    leaving = (group.get("scaleStrategy") or {}).get("workersToDelete") or []
+    if pod["metadata"]["name"] not in leaving:
+        return False
+    cluster.remove_pod(pod)
+    return True
+
+
 def cpu_limit(container: Object) -> str:
     """Return the CPUs of a container as Ray is told them."""
     resources = container.get("resources") or {}

@@ -21,6 +21,7 @@ from infra.local.cloud.raycluster_parts import (
     cpu_limit,
     env_value,
     find_fault,
+    given_up,
     group_of,
     head_runtime,
     owner_reference,
@@ -121,6 +122,7 @@ def _reconcile_one(cluster: KubeCluster, item: Object) -> None:
             if pod["metadata"]["labels"]["ray.io/group"] == group["groupName"]
         ]
         here = _without_lost(cluster, item, here)
+        here = [pod for pod in here if not given_up(cluster, group, pod)]
         for pod in here[wanted:]:
             cluster.remove_pod(pod)
         for _ in range(wanted - len(here)):

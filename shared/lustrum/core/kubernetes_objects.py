@@ -9,10 +9,11 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lustrum.core import names, transport
+from lustrum.core.broken_nodes import keep_off
 from lustrum.core.profiles import Resources
 from lustrum.core.run_plan import RunPlan
 from lustrum.head.names import LUSTRE_MOUNT
@@ -59,13 +60,23 @@ def job_files(plan: RunPlan, expires: float, files: Mapping[str, bytes]) -> Mani
     }
 
 
-def ray_cluster(plan: RunPlan, expires: float, workers: int, rdma: bool = False) -> Manifest:
+def ray_cluster(
+    plan: RunPlan,
+    expires: float,
+    workers: int,
+    rdma: bool = False,
+    avoid: Sequence[str] = (),
+    leaving: Sequence[str] = (),
+) -> Manifest:
     """Return the RayCluster with ``workers`` workers (0: the head alone), with ``rdma`` attached
     to the RDMA network of their zone.
 
     The head takes no GPU, sits on the on-demand system pool and may not be evicted: losing it
     loses every
     job record. Its limits equal its requests, since KubeRay takes Ray's memory from the limit.
+
+    ``avoid``: nodes that no worker may use; ``leaving``: pods that are on one. Neither changes the
+    hash: the other workers stay.
     """
     worker = _pod(
         plan, "ray-worker", plan.worker, gpus=plan.gpus_per_node, selector=_pool(names.GPU_POOL)
@@ -96,6 +107,7 @@ def ray_cluster(plan: RunPlan, expires: float, workers: int, rdma: bool = False)
     }
     body = _object("ray.io/v1", "RayCluster", plan.run_id, plan, expires)
     body["metadata"]["annotations"] = {HASH_ANNOTATION: spec_hash(spec)}
+    keep_off(spec, avoid, leaving)
     body["spec"] = spec
     return body
 

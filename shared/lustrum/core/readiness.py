@@ -164,7 +164,7 @@ def _pull_failure(pod: Object, message: str) -> Failure:
     """
     never = _PULL_NEVER.search(message)
     passing = _PULL_MAY_PASS.search(message) or (
-        _kind(pod) == "worker" and message.startswith("Back-off")
+        kind_of(pod) == "worker" and message.startswith("Back-off")
     )
     passing = passing and not never
     return Failure.INFRA_TRANSIENT if passing else Failure.IMAGE_ERROR
@@ -174,10 +174,10 @@ def _start_failure(pod: Object, container: Object, how: str, now: float | None) 
     """A head that never starts shows what is wrong with the image before a GPU is up; a worker
     that cannot start is paid for while it is tried again, and in another zone it would not either.
     """
-    if _kind(pod) == "worker" and _NODE_FAULT.search(how):
+    if kind_of(pod) == "worker" and _NODE_FAULT.search(how):
         return Failure.INFRA_TRANSIENT
     if int(container.get("restartCount") or 0) >= STARTS:
-        return Failure.IMAGE_ERROR if _kind(pod) else Failure.INFRA_TRANSIENT
+        return Failure.IMAGE_ERROR if kind_of(pod) else Failure.INFRA_TRANSIENT
     conditions = (pod.get("status") or {}).get("conditions") or []
     placed = [
         _epoch(one.get("lastTransitionTime"))
@@ -191,14 +191,14 @@ def _start_failure(pod: Object, container: Object, how: str, now: float | None) 
     return Failure.INFRA_TRANSIENT
 
 
-def _kind(pod: Object) -> str:
+def kind_of(pod: Object) -> str:
     """Return "head" or "worker", "" for a pod that is neither."""
     return str((pod["metadata"].get("labels") or {}).get("ray.io/node-type") or "")
 
 
 def _restarted(pod: Object, since: float) -> Failure | None:
     """Say what a worker's container that ended and began again inside its pod is a sign of."""
-    if _kind(pod) != "worker":
+    if kind_of(pod) != "worker":
         return None
     found = None
     for container in (pod.get("status") or {}).get("containerStatuses") or []:

@@ -165,6 +165,7 @@ class Run(BaseModel):
     progress: Progress = Progress()
     gpus: GpuUse = GpuUse()
     nccl_network: str = ""  # that NCCL said it uses: gIB is RDMA, Socket is TCP
+    broken_nodes: list[str] = Field(default_factory=list)  # a GPU of each failed: not used again
     checkpoint: Checkpoint | None = None
     data_end: int | None = None  # the step at which the training's data were at their end
     crashes: int = 0  # in a row, see failures.CRASH_LOOP

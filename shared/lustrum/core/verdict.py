@@ -48,6 +48,7 @@ class Seen:
     nodes: int | None = None
     lost: Failure | None = None
     failure: Failure | None = None  # the supervisor named its own reason
+    broken: str | None = None  # the node whose GPU failed
     ended: str | None = None  # said of exit code 0: goal, time_limit, data, None; or UNTOLD
 
 

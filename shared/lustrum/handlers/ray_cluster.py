@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from lustrum.adapters.supervisor_archive import supervisor_archive
 from lustrum.core import kubernetes_objects, names
+from lustrum.core.broken_nodes import avoided, pods_on
 from lustrum.core.build_substitutions import next_zone
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
@@ -113,7 +114,11 @@ def _ensure_cluster(
     make anew. One that is as wanted is left alone: this is asked every few seconds.
     """
     rdma = run.placement is not None and bool(run.placement.rdma_network)
-    wanted = kubernetes_objects.ray_cluster(run.plan, run.hard_deadline_at, workers, rdma)
+    avoid = run.broken_nodes if workers else []
+    leaving = pods_on(kubernetes.pods(run.run_id), avoid) if avoid else []
+    wanted = kubernetes_objects.ray_cluster(
+        run.plan, run.hard_deadline_at, workers, rdma, avoid, leaving
+    )
     try:
         present = kubernetes.get("RayCluster", run.run_id)
     except NotFound:
@@ -133,11 +138,13 @@ def _ensure_cluster(
 
 
 def _as_wanted(present: dict[str, Any], wanted: dict[str, Any]) -> bool:
-    """Say whether labels and replicas agree too; the hash leaves both out."""
+    """Say whether labels, replicas and the nodes to avoid agree too; the hash leaves them out."""
     labels = present["metadata"].get("labels") or {}
     replicas = [group.get("replicas") for group in present["spec"].get("workerGroupSpecs") or []]
-    return replicas == [group["replicas"] for group in wanted["spec"]["workerGroupSpecs"]] and all(
-        labels.get(key) == value for key, value in wanted["metadata"]["labels"].items()
+    return (
+        replicas == [group["replicas"] for group in wanted["spec"]["workerGroupSpecs"]]
+        and avoided(present) == avoided(wanted)
+        and all(labels.get(key) == value for key, value in wanted["metadata"]["labels"].items())
     )
 
 
@@ -161,7 +168,10 @@ def _look(
             return _not_ready(f"{lately[1]}; there is another zone", Failure.STOCKOUT)
     if workers:
         _count_accelerators(services, run, pods)
-    if cluster_is_ready(cluster, workers):
+    leaving = pods_on(pods, run.broken_nodes) if workers else []
+    if leaving:  # what the status counts may be of a moment ago
+        answer = _not_ready(f"pod {leaving[0]} has yet to leave a node whose GPU failed")
+    elif cluster_is_ready(cluster, workers):
         answer = _ask_ray(services, kubernetes, run, workers)
     else:
         answer = _not_ready(found[1] if found else _what_is_up(cluster, pods, workers))

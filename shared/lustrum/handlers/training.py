@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from lustrum.core import names, supervisor_jobs
+from lustrum.core.broken_nodes import MOST, broken_node
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.events import JobEvent
 from lustrum.core.failures import Failure, classify_text, named
@@ -156,8 +158,10 @@ def check_ray_job(services: Services, run_id: str, execution: str | None) -> Ans
             return Verdict(Action.WAIT, None, "it failed; checking whether a node was lost")
         if verdict.action is not Action.WAIT:
             if verdict.failure is not None:
-                one.crashes = crashes_after(one, verdict.failure)
-                add_mishap(one, verdict.failure, verdict.sentence, now)
+                failure = verdict.failure
+                one.crashes = crashes_after(one, failure)
+                verdict = _avoid_broken(one, seen.broken, verdict)
+                add_mishap(one, failure, verdict.sentence, now)
             if verdict.action is Action.STOP:
                 if verdict.failure is None and seen.ended == "data" and one.checkpoint:
                     one.data_end = one.checkpoint.step
@@ -219,7 +223,10 @@ def look(services: Services, run: Run) -> tuple[Kubernetes | None, Seen, list[Jo
     workers = nodes.alive - 1
     if lost is None and job.is_over and workers < run.plan.nodes:
         lost = Failure.NODE_LOST
-    return kubernetes, _seen(job, events, changed, workers, lost), events
+    seen = _seen(job, events, changed, workers, lost)
+    if seen.failure is Failure.NODE_LOST:
+        seen = replace(seen, broken=broken_node(seen.message, pods, run.plan.nodes))
+    return kubernetes, seen, events
 
 
 def check_execution(run: Run, execution: str | None) -> None:
@@ -266,6 +273,15 @@ def _note_signs(run: Run, seen: Seen, now: float) -> None:
     job.silent_since = (job.silent_since or now) if silent else None
     job.alone_since = (job.alone_since or now) if alone else None
     job.failed_since = (job.failed_since or now) if failed else None
+
+
+def _avoid_broken(run: Run, node: str | None, verdict: Verdict) -> Verdict:
+    """Note, in place, the node whose GPU failed, if one did; return the verdict that says so."""
+    if node is None:
+        return verdict
+    if node not in run.broken_nodes:
+        run.broken_nodes = [*run.broken_nodes, node][-MOST:]
+    return replace(verdict, sentence=f"{verdict.sentence}; node {node} is not used again")
 
 
 def _wait_for_evidence(run: Run, seen: Seen, verdict: Verdict, now: float) -> bool:

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 from lustrum.head.names import LUSTRE_MOUNT
 
+GPU_FAILED = "a GPU failed"  # how a message of a broken GPU begins
 _COLOURS = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 # Ray's "(Worker[rank=13] pid=7, ip=10.4.2.7) ", torchrun's "[rank13]: "
 _PREFIX = re.compile(
@@ -122,7 +123,7 @@ def last_error(
             told = (line[:4000] for line in lines if _GPU.search(line[:4000]))
             node = next(filter(None, map(_ADDRESS.search, told)), None)
             where = f" on node {node.group(1)}" if node else ""
-            return LastError("NODE_LOST", f"a GPU failed{where}: {texts[at][:300]}")
+            return LastError("NODE_LOST", f"{GPU_FAILED}{where}: {texts[at][:300]}")
     if chosen is None:  # no error with a name: the last line that gives a class away
         for text in reversed(texts):
             failure = _failure(text, lustre, began, saving)

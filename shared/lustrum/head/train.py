@@ -22,6 +22,7 @@ from lustrum.head.code_archive import fetch_code, place_command
 from lustrum.head.exits import EXITS, JobFailed, Stopped, failure_of
 from lustrum.head.fabric import Fabric
 from lustrum.head.gpu_watch import GpuWatch
+from lustrum.head.last_error import GPU_FAILED
 from lustrum.head.model import check_model, mark_conversion, remove_half_conversion
 from lustrum.head.network import AccessToken
 from lustrum.head.other_logs import HuggingFaceLog, OwnLog, VerlLog
@@ -211,7 +212,7 @@ def watch(
     if watcher.overtaken:
         raise JobFailed("INFRA_TRANSIENT", f"attempt {watcher.overtaken} has begun: this one ends")
     if cut is not None:
-        return cut
+        return _blame_the_gpu(cut, gpus)
     return ending_of(code, log, fabric, gpus)
 
 
@@ -222,9 +223,17 @@ def ending_of(code: int, log: TrainingLog, fabric: Fabric, gpus: GpuWatch) -> En
     if fabric.fault is not None:
         return Ending(code, "CONFIG", fabric.fault)
     why = log.why()
-    if why.failure is None and gpus.use.broken():
-        return Ending(code, "NODE_LOST", f"a GPU failed: {gpus.use.broken()}; {why.message}")
-    return Ending(code, why.failure, why.message)
+    return _blame_the_gpu(Ending(code, why.failure, why.message), gpus)
+
+
+def _blame_the_gpu(ending: Ending, gpus: GpuWatch) -> Ending:
+    """A GPU that reported a failure of its own explains an error without a class, and a hang: the
+    other ranks wait for it in vain.
+    """
+    broken = gpus.use.broken()
+    if not broken or ending.failure not in (None, "HANG"):
+        return ending
+    return Ending(ending.exit_code, "NODE_LOST", f"{GPU_FAILED}: {broken}; {ending.message}")
 
 
 def cut_short(
