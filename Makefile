@@ -13,7 +13,7 @@ PY := .venv/bin/python
 export PYTHONPATH := $(CURDIR)/shared:$(CURDIR)/infra/workflow_engine/src:$(CURDIR)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup run test test-torch check stage simulate fuzz bench gpu test-cluster rehearse test-nemo test-replay cov release fmt clean
+.PHONY: help setup run up down status test test-torch check stage simulate fuzz bench gpu test-cluster rehearse test-nemo test-replay cov release fmt clean
 
 help: ## list every target with one line
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -30,6 +30,15 @@ setup: .venv/.ready ## the Python environment, from uv.lock (made by every other
 
 run: setup ## local stack up, one request through its whole life, stack down [REQUEST=file.json]
 	@$(PY) -m infra.local.run $(REQUEST)
+
+up: setup ## the same stack, kept in the background; prints the environment for `lustrum` and `lustrum-local`
+	@infra/local/commands/lustrum-local up
+
+down: setup ## end it
+	@infra/local/commands/lustrum-local down
+
+status: setup ## what of it is up, its runs, what exists in its cloud
+	@infra/local/commands/lustrum-local status
 
 test: setup ## every test but the slow and the cluster tier
 	$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not cluster and not nemo and not rehearse"

@@ -11,6 +11,7 @@ import shutil
 import signal
 import sys
 import time
+import uuid
 from pathlib import Path
 from types import FrameType
 from typing import Any, NoReturn
@@ -29,6 +30,7 @@ from infra.local.stack import Stack, describe
 
 FOLDER = ROOT / ".lustrum"
 STACKS = 10  # working folders that are kept, the newest
+RUNS = 10  # runs whose report, logs and checkpoints are kept, the newest
 POLL = 0.3  # seconds between looks at the ledger
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
 
@@ -91,8 +93,11 @@ def _run(path: Path, limit: float, console: Console) -> int:
         console.print(
             f"up in {time.monotonic() - began:.1f} s on loopback, files in {_short(root)}"
         )
-        message = stack.publish(body)
-        run_id = names.run_id("message:" + message)
+        # The emulator counts its messages from 1: without a key every stack's first run would be
+        # the same run.
+        attributes = {"idempotency_key": f"make-run-{uuid.uuid4().hex}"}
+        message = stack.publish(body, **attributes)
+        run_id = names.run_id(names.message_key(attributes, message, None))
         console.print(f"published {_short(path)} as message {message}: run {run_id}\n")
         run = _follow(stack, run_id, limit, console)
         left = _everything(stack.inventory()) + (own.left(run_id) if own else [])
@@ -161,15 +166,17 @@ def forget_old_stacks(folder: Path, keep: int = STACKS) -> None:
             shutil.rmtree(one, ignore_errors=True)
 
 
-def _keep(stack: Stack, run: Any, run_id: str) -> Path:
-    """Bring report, logs and exported checkpoints to ``.lustrum/runs/<run_id>``.
+def forget_old_runs(folder: Path, keep: int) -> None:
+    """Remove what was kept of all but the newest runs."""
+    runs = sorted(folder.glob("rl-*"), key=lambda one: one.stat().st_mtime, reverse=True)
+    for one in runs[keep:]:
+        shutil.rmtree(one, ignore_errors=True)
 
-    The emulator counts its messages from 1, so run ids come again: what an earlier run left
-    is kept beside it, under its time and process.
-    """
+
+def _keep(stack: Stack, run: Any, run_id: str) -> Path:
+    """Bring report, logs and exported checkpoints to ``.lustrum/runs/<run_id>``."""
+    forget_old_runs(FOLDER / "runs", RUNS - 1)
     kept = FOLDER / "runs" / run_id
-    if kept.exists():
-        kept = kept.with_name(f"{run_id}-{stack.root.name.removeprefix('stack-')}")
     kept.mkdir(parents=True)
     reports = stack.bucket(f"gs://{stack.project}-reports/runs/{run_id}")
     if reports.exists():
@@ -181,23 +188,23 @@ def _keep(stack: Stack, run: Any, run_id: str) -> Path:
 
 
 def _say_end(console: Console, run: Any, kept: Path, left: list[str], seconds: float) -> None:
-    for name, what in (
-        ("report.html", "report"),
-        ("exported", "exported checkpoints"),
-        ("", "logs"),
-    ):
-        path = kept / name if name else kept
-        if path.exists():
-            console.print(f"{what + ':':22}{_short(path)}")
+    _say_place(console, "exported checkpoints", kept / "exported")
+    _say_place(console, "logs", kept)
     console.print(
         f"{'inventory:':22}" + ("empty" if not left else "NOT EMPTY: " + ", ".join(left))
     )
+    _say_place(console, "report", kept / "report.html")
     if run is None:
         console.print("run - UNFINISHED")
         return
     from lustrum.show.terminal_view import last_line
 
     console.print(f"{last_line(run, time.time())} in {seconds:.0f} s")
+
+
+def _say_place(console: Console, what: str, path: Path) -> None:
+    if path.exists():
+        console.print(f"{what + ':':22}{_short(path)}")
 
 
 def _everything(inventory: dict[str, Any]) -> list[str]:

@@ -71,6 +71,7 @@ class Stack:
         project: the project id.
         secrets: tokens, added to the environment.
         own: the user's own cluster that runs are held on, instead of the stand-in's.
+        slots: network slots: so many runs at once.
     """
 
     def __init__(
@@ -79,6 +80,7 @@ class Stack:
         project: str = PROJECT,
         secrets: dict[str, str] | None = None,
         own: OwnCluster | None = None,
+        slots: int = SLOTS,
     ) -> None:
         self.root = root
         self.project = project
@@ -87,6 +89,7 @@ class Stack:
         self._node_account = f"nodes@{project}.iam.gserviceaccount.com"
         self._secrets = secrets or {}
         self._own = own
+        self._slots = slots
 
     def start(self, say: Callable[[str], None] = lambda text: None) -> None:
         """Bring everything up; what was started is ended again if a part does not come up.
@@ -210,7 +213,7 @@ class Stack:
             "LUSTRUM_EXPORT_BUCKET": f"{self.project}-exports",
             "LUSTRUM_REPORT_BUCKET": f"{self.project}-reports",
             "LUSTRUM_BUILD_TRIGGER": self.trigger,
-            "LUSTRUM_SLOTS": json.dumps([_slot(number) for number in range(1, SLOTS + 1)]),
+            "LUSTRUM_SLOTS": json.dumps([_slot(number) for number in range(1, self._slots + 1)]),
             "LUSTRUM_NODE_ACCOUNT": self._node_account,
             "LUSTRUM_SCRIPTS": f"gs://{self.project}-state/scripts/local.zip",
             "LUSTRUM_GCLUSTER_SHA256": "0" * 64,  # the stand-in is on the PATH: no download

@@ -226,7 +226,9 @@ class KubeCluster:
             )
             if len(here) + coming >= most:
                 continue
-            stockout = self.state.faults.value(f"compute.stockout.{pool.name}")
+            zone = pool.locations[0] if pool.locations else self.gke.location
+            wanted = (f"compute.stockout.{pool.name}", f"compute.stockout.{zone}.{pool.name}")
+            stockout = next(filter(None, map(self.state.faults.value, wanted)), None)
             if stockout is not None:
                 self.event(pod, "Pod", "FailedScaleUp", str(stockout), once=runtime)
                 runtime.wanted_since = None

@@ -20,7 +20,8 @@ Calls: gke.<Method>, lustre.{create,list,get,patch,delete,exportData,importData}
 storage.{list,get,insert,delete}, compute.list, monitoring.ListTimeSeries,
 kubernetes.<verb>.<plural> (get, list, create, apply, patch, update, delete), kubernetes.proxy.
 Values: gke.missing_zones, lustre.unreachable, compute.unreachable (lists of zones);
-compute.stockout.<pool> (text: no node comes); kubernetes.image (text: the image cannot be pulled);
+compute.stockout.<pool>, compute.stockout.<zone>.<pool> (text: no node comes);
+kubernetes.image (text: the image cannot be pulled);
 kubernetes.mount (text: FailedMount); kubernetes.operator (any: the CRD does not appear);
 kubernetes.token (any: every token is refused with 401); lustre.failed_objects (number);
 compute.machine_zones, lustre.locations (zones that offer it); storage.policy (bindings).

@@ -39,6 +39,9 @@ class Cloud(Protocol):
     def preempt(self, node: str, *, stopped: bool = False) -> list[str]:
         """Take a node away as Spot does; return the pods that were on it."""
 
+    def fill(self, instance: str, share: float) -> None:
+        """Make a Lustre instance look so full."""
+
 
 def rest_application(cloud: Cloud) -> Flask:
     """Return the WSGI application of everything that is plain REST."""
@@ -319,6 +322,16 @@ def _local(app: Blueprint, cloud: Cloud) -> None:
         body = _json_body()
         node = str(body.get("node", ""))
         return jsonify({"pods": cloud.preempt(node, stopped=bool(body.get("stopped")))})
+
+    @app.post("/_local/fill")
+    def fill() -> Answer:
+        body = _json_body()
+        try:
+            share = float(body.get("share", -1))
+        except (TypeError, ValueError) as error:
+            raise Problem("INVALID_ARGUMENT", f"share: {error}") from None
+        cloud.fill(str(body.get("instance", "")), share)
+        return jsonify({})
 
     @app.post("/_local/token")
     def token() -> Answer:

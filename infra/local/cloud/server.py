@@ -32,6 +32,7 @@ from infra.local.cloud.state import Problem, State, Timings
 from infra.local.cloud.storage import Storage
 from infra.local.processes import LOOPBACK
 
+SITE = Path(__file__).with_name("node_site")  # first on the path of a pod's Python
 TICK = 0.1  # seconds between two looks of the controller
 
 
@@ -72,7 +73,9 @@ class Cloud:
         self.faults = Faults()
         self.state = State(self.root, project, timings or Timings(), self.faults)
         self.state.acts_as = frozenset(acts_as) or None
-        self.raylets = Raylets(self.root, pod_env or {}, workdir)
+        self._file_systems = self.root / "lustre"
+        site = {"PYTHONPATH": str(SITE), "LUSTRUM_LOCAL_LUSTRE": str(self._file_systems)}
+        self.raylets = Raylets(self.root, {**site, **(pod_env or {})}, workdir)
         self.lustre = Lustre(self.state, lustre)
         self.storage = Storage(self.state)
         self.compute = Compute(self.state)
@@ -190,6 +193,30 @@ class Cloud:
                 self.state.log("compute", f"preempted {node} pods {','.join(lost)}")
                 return lost
         raise Problem("NOT_FOUND", f"there is no node {node}")
+
+    def fill(self, instance: str, share: float) -> None:
+        """Make a Lustre instance look so full (0..1), in its metrics and to what runs in pods.
+
+        Raises Problem: no such instance, or a share that is none.
+        """
+        if not 0 <= share <= 1:
+            raise Problem("INVALID_ARGUMENT", f"share must be 0 to 1, not {share}")
+        with self.state.lock:
+            found = next(
+                (
+                    one
+                    for name, one in self.state.instances.items()
+                    if name.endswith("/" + instance)
+                ),
+                None,
+            )
+            if found is None:
+                raise Problem("NOT_FOUND", f"there is no Lustre instance {instance}")
+            total = int(found["capacityGib"]) * 2**30
+            for metric in ("available_bytes", "free_bytes"):
+                self.state.series[(instance, metric)] = int(total * (1 - share))
+            self._file_systems.mkdir(parents=True, exist_ok=True)
+            (self._file_systems / f".{instance}.used").write_text(str(share))
 
     def _control(self) -> None:
         # The one thread that starts processes, see raylets.Raylets.

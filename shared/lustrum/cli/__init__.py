@@ -5,14 +5,13 @@ from __future__ import annotations
 import typer
 
 from lustrum import __version__
-from lustrum.cli import doctor, messages, plan, watch
+from lustrum.cli import doctor, logs, messages, plan, show, watch
 from lustrum.cli.session import Commands, read_environment
 
 app = typer.Typer(
     cls=Commands,
     name="lustrum",
     rich_markup_mode=None,
-    add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
     help="RL training runs on Google Cloud that leave nothing behind.",
@@ -58,6 +57,8 @@ _add("plan", plan.plan, "lustrum plan examples/requests/original.json")
 _add("start", messages.start, "lustrum start request.json --code . --watch")
 _add("list", watch.list_runs, "lustrum list --limit 5")
 _add("watch", watch.watch, "lustrum watch rl-4f0c2a9d31")
+_add("show", show.show, "lustrum show rl-4f0c2a9d31")
+_add("logs", logs.logs, "lustrum logs rl-4f0c2a9d31 --follow")
 _add("cancel", messages.cancel, "lustrum cancel rl-4f0c2a9d31")
 _add("extend", messages.extend, "lustrum extend rl-4f0c2a9d31 2")
 _add("report", watch.report, "lustrum report rl-4f0c2a9d31 -o report.html")

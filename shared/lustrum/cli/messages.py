@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import typer
+from rich.console import Console
 
 from lustrum.cli import pack
 from lustrum.cli.session import (
@@ -51,9 +52,13 @@ def start(
     dry_run: bool = typer.Option(False, "--dry-run", help="Check and pack, send nothing."),
     wait: bool = typer.Option(True, help="Wait until the control plane has accepted the request."),
     then_watch: bool = typer.Option(False, "--watch", help="Follow the run to its end."),
+    as_json: bool = typer.Option(False, "--json", help="Print what came of it as JSON."),
 ) -> None:
     """Start one run, after checking the request here."""
-    session, out = session_of(context), console()
+    session, out = session_of(context), _voice(as_json)
+    if as_json and (then_watch or dry_run):
+        other = "--watch" if then_watch else "--dry-run"
+        raise BadRequest("--json", other, "cannot go together; use `lustrum show RUN --json`")
     request = read_start(file)
     settings = session.settings_if_any if dry_run else session.settings
     # Always a key: a publish that the client library repeats must not become a second run.
@@ -62,7 +67,7 @@ def start(
     plan = make_plan(request, run_id, settings.export_bucket or UNKNOWN.export_bucket)
     _check_zones(plan, settings)
     if folder is not None:
-        request = _with_code(session, settings, request, Path(folder), send=not dry_run)
+        request = _with_code(session, settings, request, Path(folder), out, send=not dry_run)
     body = request.model_dump(mode="json", exclude_unset=True)
     if dry_run:
         out.print(
@@ -74,6 +79,7 @@ def start(
         return
     message_id = _publish(session, body, {"idempotency_key": key})
     out.print(_promise(run_id, plan), markup=False)
+    run = None
     if wait or then_watch:
         run = _confirmed(session, run_id, message_id, lambda run: True)
         if run is not None and run.message_id not in ("", message_id):
@@ -83,7 +89,9 @@ def start(
             )
         elif run is None:
             _not_taken(message_id)
-    if then_watch:
+    if as_json:
+        _print_answer(run_id, message_id, run, plan.worst_cost)
+    elif then_watch:
         follow_run(session, run_id)
     else:
         out.print(f"watch it: lustrum watch {run_id}", markup=False)
@@ -96,9 +104,10 @@ def cancel(
         True, "--export/--no-export", help="Export the newest checkpoint first."
     ),
     wait: bool = typer.Option(True, help="Wait until the control plane has accepted the request."),
+    as_json: bool = typer.Option(False, "--json", help="Print what came of it as JSON."),
 ) -> None:
     """End a run early: export, destroy, prove it empty."""
-    session, out = session_of(context), console()
+    session, out = session_of(context), _voice(as_json)
     record = session.known(run_argument(run))
     if record.is_over or record.cancel is not None:
         out.print(
@@ -106,12 +115,17 @@ def cancel(
             f"{record.outcome or record.state}",
             markup=False,
         )
+        if as_json:
+            _print_answer(run, None, record)
         return
     body = {"action": "cancel", "run_id": run, "export": export}
     read_request(body)
     message_id = _publish(session, body, {})
-    if wait and not _confirmed(session, run, message_id, lambda one: _is_ending(one)):
+    after = _confirmed(session, run, message_id, _is_ending) if wait else None
+    if wait and after is None:
         _not_taken(message_id)
+    if as_json:
+        _print_answer(run, message_id, after)
     out.print(
         f"run {run} is being cancelled, {'with' if export else 'without'} export; "
         f"watch it: lustrum watch {run}",
@@ -124,9 +138,10 @@ def extend(
     run: str = typer.Argument(..., metavar="RUN", help="The run's id."),
     hours: str = typer.Argument(..., metavar="HOURS", help="Hours to add, at most 168 in all."),
     wait: bool = typer.Option(True, help="Wait until the control plane has accepted the request."),
+    as_json: bool = typer.Option(False, "--json", help="Print what came of it as JSON."),
 ) -> None:
     """Give a run more hours, within its limit of cost."""
-    session, out = session_of(context), console()
+    session, out = session_of(context), _voice(as_json)
     more = _number("HOURS", hours)
     body = {"action": "extend", "run_id": run_argument(run), "hours": more}
     read_request(body)
@@ -136,6 +151,8 @@ def extend(
     message_id = _publish(session, body, {})
     if not wait:
         out.print(f"asked for {more:g} more hours of {run}", markup=False)
+        if as_json:
+            _print_answer(run, message_id, None)
         return
     after = _confirmed(session, run, message_id, lambda one: message_id in one.extended_by)
     if after is None:
@@ -146,6 +163,28 @@ def extend(
             f"{dollars(after.plan.worst_cost)}",
             markup=False,
         )
+        if as_json:
+            _print_answer(run, message_id, after)
+
+
+def _voice(as_json: bool) -> Console:
+    """Return the console for people; a silent one when a machine listens."""
+    return Console(quiet=True) if as_json else console()
+
+
+def _print_answer(
+    run_id: str, message_id: str | None, run: Run | None, worst_cost: float | None = None
+) -> None:
+    """Print what came of a message; ``run`` is None when nobody waited for it."""
+    answer = {
+        "run_id": run_id,
+        "message_id": message_id,
+        "accepted": None if run is None else True,
+        "state": None if run is None else run.state,
+        "deadline_at": None if run is None else run.deadline_at,
+        "worst_cost_usd": worst_cost if run is None else run.plan.worst_cost,
+    }
+    typer.echo(json.dumps(answer))
 
 
 def _number(field: str, text: str) -> float:
@@ -182,7 +221,13 @@ def _check_zones(plan: RunPlan, settings: Settings) -> None:
 
 
 def _with_code(
-    session: Session, settings: Settings, request: StartRequest, folder: Path, *, send: bool
+    session: Session,
+    settings: Settings,
+    request: StartRequest,
+    folder: Path,
+    out: Console,
+    *,
+    send: bool,
 ) -> StartRequest:
     """Pack a folder and, unless it is a dry run, upload it; return the request that names it."""
     if request.code is not None:
@@ -197,7 +242,7 @@ def _with_code(
         note = f"code: {packed.files} file{'s' * (packed.files != 1)}, {size(packed.bytes)}, {uri}"
         if send:
             note += _upload(session, uri, bundle.read_bytes())
-    console().print(note, markup=False)
+    out.print(note, markup=False)
     return StartRequest.model_validate({**request.model_dump(exclude_unset=True), "code": uri})
 
 

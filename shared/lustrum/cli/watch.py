@@ -17,6 +17,7 @@ from lustrum.show.formatting import dollars, duration
 from lustrum.show.terminal_view import LiveView, follow, last_line
 from lustrum.show.timeline import spent
 
+LIST_WIDTH = 140  # characters at least
 POLL = 2.0  # seconds between looks at the ledger
 
 
@@ -37,6 +38,8 @@ def list_runs(
             typer.echo(run.public_json())
         return
     out, now = console(), time.time()
+    # A run id that is cut off is no use: rather a line that wraps.
+    out.width = max(out.width, LIST_WIDTH)
     if not runs:
         out.print("no run is alive" if live else "no run yet: lustrum start FILE")
         return

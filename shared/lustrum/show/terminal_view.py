@@ -24,12 +24,14 @@ from lustrum.core.transport import told
 from lustrum.show.formatting import clock, dollars, duration, size
 from lustrum.show.gpus import gpu_line
 from lustrum.show.timeline import phases, rewards, spent
+from lustrum.show.waiting import Waiting, waiting
 
 T = TypeVar("T")
 REPORT_GRACE = 15.0  # seconds a closed run's report may take to appear in its record
 SAVES_SHOWN = 5
 IDLE_SHOWN = 60.0  # seconds of idle GPUs that are a change worth a line
 PHASES_SHOWN = 12
+QUIET = 30.0  # seconds of waiting that are worth a line
 _WIDTH = 32  # characters of the step bar and the reward line
 _BARS = "▁▂▃▄▅▆▇█"
 _COLOURS = {
@@ -51,6 +53,7 @@ class LiveView:
         self._console = console
         self._now = now
         self._said = _Said()
+        self._patience = _Patience()
         self._run: Run | None = None
         self._live = (
             Live(console=console, refresh_per_second=4, get_renderable=self._picture)
@@ -78,6 +81,9 @@ class LiveView:
         if self._live is None:
             for at, line in self._said.news(run):
                 self._say(at, line)
+            waits = self._patience.overdue(run, self._now())
+            if waits is not None:
+                self._say(self._now(), f"still waiting for {waits.sentence(self._now())}")
 
     def note(self, text: str) -> None:
         """Say something that is not in the record: a wait, a ledger that does not answer."""
@@ -180,6 +186,9 @@ def _facts(run: Run, now: float) -> Table:
     end = run.closed_at or now
     left = run.deadline_at - now
     table.add_row("state", state)
+    waits = waiting(run)
+    if waits is not None:
+        table.add_row("waits for", waits.sentence(now))
     table.add_row("zone", f"{place}   attempt {run.attempt} of {run.plan.attempts}")
     network = run.placement.rdma_network if run.placement else None
     table.add_row("network", told(run.plan.network, network, run.nccl_network))
@@ -252,6 +261,28 @@ def _took(seconds: float | None) -> str:
 
 def _colour(run: Run) -> str:
     return _COLOURS[run.outcome] if run.outcome is not None else "cyan"
+
+
+class _Patience:
+    """Says what is waited for when nothing else was said: after half a minute, then ever more
+    rarely.
+    """
+
+    def __init__(self) -> None:
+        self._since = 0.0
+        self._said_after = 0.0
+
+    def overdue(self, run: Run, now: float) -> Waiting | None:
+        waits = waiting(run)
+        if waits is None:
+            return None
+        if waits.since != self._since:
+            self._since, self._said_after = waits.since, 0.0
+        waited = now - waits.since
+        if waited < max(QUIET, 2 * self._said_after):
+            return None
+        self._said_after = waited
+        return waits
 
 
 class _Said:
