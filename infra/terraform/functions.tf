@@ -106,17 +106,18 @@ locals {
 
   # lustrum.wiring.settings
   environment = {
-    LUSTRUM_PROJECT       = var.project
-    LUSTRUM_REGION        = var.region
-    LUSTRUM_DATABASE      = google_firestore_database.ledger.name
-    LUSTRUM_STATE_BUCKET  = google_storage_bucket.state.name
-    LUSTRUM_EXPORT_BUCKET = google_storage_bucket.exports.name
-    LUSTRUM_REPORT_BUCKET = google_storage_bucket.reports.name
-    LUSTRUM_BUILD_TRIGGER = local.build_trigger
-    LUSTRUM_SLOTS         = local.slots_json
-    LUSTRUM_RDMA          = local.rdma_json
-    LUSTRUM_NODE_ACCOUNT  = google_service_account.account["node"].email
-    LUSTRUM_SCRIPTS       = local.scripts_uri
+    LUSTRUM_PROJECT            = var.project
+    LUSTRUM_REGION             = var.region
+    LUSTRUM_DATABASE           = google_firestore_database.ledger.name
+    LUSTRUM_STATE_BUCKET       = google_storage_bucket.state.name
+    LUSTRUM_EXPORT_BUCKET      = google_storage_bucket.exports.name
+    LUSTRUM_REPORT_BUCKET      = google_storage_bucket.reports.name
+    LUSTRUM_BUILD_TRIGGER      = local.build_trigger
+    LUSTRUM_SLOTS              = local.slots_json
+    LUSTRUM_RDMA               = local.rdma_json
+    LUSTRUM_RUNS_PER_SUBMITTER = var.runs_per_submitter
+    LUSTRUM_NODE_ACCOUNT       = google_service_account.account["node"].email
+    LUSTRUM_SCRIPTS            = local.scripts_uri
 
     LUSTRUM_GCLUSTER_SHA256 = var.gcluster_sha256 # goes into a run's record with the scripts
   }

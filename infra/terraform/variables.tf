@@ -37,6 +37,17 @@ variable "slots_per_region" {
   }
 }
 
+variable "runs_per_submitter" {
+  description = "Runs of one submitter (the request's field) that may hold a network slot at once; 0: no limit."
+  type        = number
+  default     = 0
+
+  validation {
+    condition     = var.runs_per_submitter >= 0 && floor(var.runs_per_submitter) == var.runs_per_submitter
+    error_message = "runs_per_submitter takes a whole number, 0 or more."
+  }
+}
+
 variable "rdma_zones" {
   description = "Zones whose GPU nodes talk over RDMA. Append only: the position of a zone decides its addresses."
   type        = list(string)

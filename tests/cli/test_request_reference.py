@@ -86,7 +86,7 @@ class TestReference:
     @pytest.mark.parametrize(("name", "field", "info"), FIELDS)
     def test_bounds_and_choices_are_named(self, name: str, field: str, info: FieldInfo) -> None:
         accepted, _ = rows(name)[field]
-        numbers = re.findall(r"\d+", accepted)
+        numbers = re.findall(r"-?\d+", accepted)
         for rule in info.metadata:
             for kind, attribute in ((Ge, "ge"), (Gt, "gt"), (Le, "le"), (Lt, "lt")):
                 bound = getattr(rule, attribute, None) if isinstance(rule, kind) else None

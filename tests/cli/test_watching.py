@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from lustrum.core import names
 from lustrum.core.errors import NotFound
 from lustrum.core.record import Moment, Outcome, Run, State
 
-from testing import records
+from testing import records, services
 from tests.cli.conftest import Shell
 
 COST = records.cost(records.eventful_run())
@@ -91,6 +92,20 @@ class TestList:
             "us-central1-b",
         ]
         assert COST in second
+
+    def test_list_shows_the_place_of_a_run_that_waits(self, lustrum: Shell) -> None:
+        holds = records.new_run().model_copy(update={"hard_deadline_at": 4_000_000_000.0})
+        lustrum.ledger.create(holds)
+        zone = holds.plan.zones[0]
+        lustrum.ledger.lease_slot(["only"], holds.run_id)
+        waits = records.new_run().model_copy(
+            update={"run_id": names.run_id("w"), "state": State.QUEUED, "asked_at": time.time()}
+        )
+        lustrum.ledger.create(waits)
+        slot = services.slot("only", names.region_of(zone))
+        lustrum.env["LUSTRUM_SLOTS"] = json.dumps([slot])
+        result = lustrum("list")
+        assert f"1. for {names.region_of(zone)}, by 2096-10-02" in result.stdout
 
     def test_list_live_leaves_out_what_is_over(self, lustrum: Shell) -> None:
         lustrum.ledger.create(records.eventful_run())

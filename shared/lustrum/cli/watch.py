@@ -9,11 +9,11 @@ import typer
 from rich.table import Table
 
 from lustrum.cli.session import FAILED, Session, console, run_argument, session_of, translated
-from lustrum.core import names
+from lustrum.core import names, queue
 from lustrum.core.errors import NotFound
-from lustrum.core.record import Outcome
+from lustrum.core.record import Outcome, Run, State
 from lustrum.core.request import BadRequest
-from lustrum.show.formatting import dollars, duration
+from lustrum.show.formatting import dollars, duration, moment
 from lustrum.show.terminal_view import LiveView, follow, last_line
 from lustrum.show.timeline import spent
 
@@ -28,7 +28,8 @@ def list_runs(
     as_json: bool = typer.Option(False, "--json", help="One record a line, for machines."),
 ) -> None:
     """List runs, newest first."""
-    ledger = session_of(context).services.ledger
+    session = session_of(context)
+    ledger = session.services.ledger
     found = translated(lambda: ledger.unfinished() if live else ledger.recent(limit))
     runs = sorted(found.runs, key=lambda run: -run.created_at)[:limit]
     for run_id, why in found.unreadable.items():
@@ -46,6 +47,7 @@ def list_runs(
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for name in ("RUN", "NAME", "STATE", "STEP", "ZONE", "AGE", "LASTED", "COST"):
         table.add_column(name, no_wrap=True)
+    places = _places(session, found.runs, now)
     for run in runs:
         state = run.outcome or run.state
         step = run.checkpoint.step if run.checkpoint else 0
@@ -54,12 +56,29 @@ def list_runs(
             run.plan.name,
             state,
             f"{step}/{run.plan.max_num_steps}",
-            run.zones_tried[-1] if run.zones_tried else "-",
+            places.get(run.run_id) or (run.zones_tried[-1] if run.zones_tried else "-"),
             duration(now - run.created_at),
             duration((run.closed_at or now) - run.created_at),
             dollars(spent(run, now)),
         )
     out.print(table)
+
+
+def _places(session: Session, runs: list[Run], now: float) -> dict[str, str]:
+    """Return run id -> its place in the queue and by when it starts, of the runs that wait."""
+    waiting = [run for run in runs if run.state is State.QUEUED]
+    if not waiting:
+        return {}
+    ledger = session.services.ledger
+    everyone = translated(ledger.unfinished).runs
+    holders = translated(ledger.slot_holders)
+    told = {}
+    for run in waiting:
+        found = queue.place_of(run, everyone, holders, session.settings, now)
+        if found is not None:
+            by = f", by {moment(found.start_by)}" if found.start_by else ""
+            told[run.run_id] = f"{found.place}. for {found.region}{by}"
+    return told
 
 
 def watch(

@@ -154,6 +154,7 @@ class Run(BaseModel):
     revivals: list[State] = Field(default_factory=list)  # where a dead rl_run was replaced
     revived_in: State | None = None  # a new rl_run is on its way to the state it died in
     placement: Placement | None = None
+    asked_at: float = 0.0  # for a network slot, the last time in vain
     zone_attempts: int = 0
     zones_tried: list[str] = Field(default_factory=list)
     unfit: dict[str, str] | None = None  # zone -> why it cannot hold the run; None: not looked yet

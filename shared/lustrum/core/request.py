@@ -178,6 +178,8 @@ class StartRequest(_Strict):
     checkpoints: CheckpointRequest = CheckpointRequest()
     limits: LimitsRequest = LimitsRequest()
     overlap: Literal["skip", "allow"] = "skip"
+    priority: int = Field(0, ge=-100, le=100)
+    submitter: Name | Literal[""] = ""
 
     @field_validator("code")
     @classmethod

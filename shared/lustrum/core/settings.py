@@ -38,6 +38,7 @@ class Settings:
     build_trigger: str = ""
     slots: tuple[Slot, ...] = ()
     rdma: Mapping[str, str] = field(default_factory=dict)  # zone -> its RDMA network
+    runs_per_submitter: int = 0  # that hold a network slot at once; 0: no limit
     node_account: str = ""
     scripts: str = ""
     gcluster_sha256: str = ""

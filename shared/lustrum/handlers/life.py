@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from lustrum.core import names
+from lustrum.core import names, queue
 from lustrum.core.build_substitutions import next_zone, rdma_network, substitutions
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import TABLE, Failure, Reaction, named, reaction
@@ -30,8 +30,6 @@ from lustrum.handlers.preflight import look_ahead
 from lustrum.handlers.transition_calls import Claim, Enter, Failed, HandOver, LeaveZone, Place
 from lustrum.wiring.http import Answer
 from lustrum.wiring.services import Services
-
-QUEUE_POLL = 30.0  # seconds between looks for a free network slot
 
 
 def claim(services: Services, call: Claim) -> Answer:
@@ -75,16 +73,15 @@ def place(services: Services, call: Place) -> Answer:
     if zone is None:
         _out_of_zones(services, run)
     region = names.region_of(zone)
-    slot = services.ledger.lease_slot(
-        [one.name for one in services.settings.slots if one.region == region], run_id
-    )
+    slot, why = _lease(services, run, region, now)
 
     def edit(run: Run) -> Run:
         check_live(run, call.execution, now)
         if run.state == State.PROVISIONING and run.placement is not None:
             return run  # the same call, still running when it was repeated
         if slot is None:
-            advance(run, State.QUEUED, now, f"every network slot of {region} is taken")
+            run.asked_at = now
+            advance(run, State.QUEUED, now, why)
             return run
         run.zone_attempts += 1
         run.placement = Placement(
@@ -113,8 +110,19 @@ def place(services: Services, call: Place) -> Answer:
     if slot is None:
         if now - entered_at(run, State.QUEUED, now) >= run.plan.capacity_wait_minutes * 60:
             _give_up(services, run, Failure.QUOTA, f"no network slot of {region} came free")
-        return {"placed": False, "wait": QUEUE_POLL}
+        return {"placed": False, "wait": queue.POLL}
     return {"placed": True, **_deploy(services, run)}
+
+
+def _lease(services: Services, run: Run, region: str, now: float) -> tuple[str | None, str]:
+    """Lease a slot of a region if it is the run's turn; None, and why, when it has to wait."""
+    settings, ledger = services.settings, services.ledger
+    runs, holders = ledger.unfinished().runs, ledger.slot_holders()
+    why = queue.waits_for(run, runs, holders, settings, now)
+    if why:
+        return None, why
+    wanted = [one.name for one in settings.slots if one.region == region]
+    return ledger.lease_slot(wanted, run.run_id), f"every network slot of {region} is taken"
 
 
 def _preflight(services: Services, run: Run) -> Run:

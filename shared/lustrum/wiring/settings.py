@@ -31,6 +31,7 @@ def read_settings(env: Mapping[str, str]) -> Settings:
             build_trigger=env.get("LUSTRUM_BUILD_TRIGGER", ""),
             slots=tuple(Slot(**slot) for slot in slots),
             rdma=_json(env, "LUSTRUM_RDMA", "{}"),
+            runs_per_submitter=_whole(env, "LUSTRUM_RUNS_PER_SUBMITTER"),
             node_account=env.get("LUSTRUM_NODE_ACCOUNT", ""),
             scripts=env.get("LUSTRUM_SCRIPTS", ""),
             gcluster_sha256=env.get("LUSTRUM_GCLUSTER_SHA256", ""),
@@ -52,6 +53,13 @@ def _needed(env: Mapping[str, str], name: str) -> str:
     if not value:
         raise ServiceError(Failure.CONFIG, f"the environment variable {name} is not set")
     return value
+
+
+def _whole(env: Mapping[str, str], name: str) -> int:
+    value = env.get(name) or "0"
+    if not value.isdecimal():
+        raise ServiceError(Failure.CONFIG, f"{name} is {value!r}: it must be a whole number")
+    return int(value)
 
 
 def _json(env: Mapping[str, str], name: str, default: str) -> Any:
