@@ -13,7 +13,7 @@ PY := .venv/bin/python
 export PYTHONPATH := $(CURDIR)/shared:$(CURDIR)/infra/workflow_engine/src:$(CURDIR)
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help setup run up down status test test-torch check stage simulate fuzz bench gpu test-cluster rehearse test-nemo test-replay cov release fmt clean
+.PHONY: help setup run up down status demo test test-torch check stage simulate fuzz bench gpu test-cluster rehearse test-nemo test-replay cov release fmt clean
 
 help: ## list every target with one line
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-14s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -39,6 +39,9 @@ down: setup ## end it
 
 status: setup ## what of it is up, its runs, what exists in its cloud
 	@infra/local/commands/lustrum-local status
+
+demo: setup ## two runs on it at once, a preemption and a filling Lustre, told as they are met
+	@$(PY) -m infra.local.demo
 
 test: setup ## every test but the slow and the cluster tier
 	$(PY) -m pytest -n 2 --dist loadfile -m "not slow and not cluster and not nemo and not rehearse"

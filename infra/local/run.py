@@ -93,11 +93,7 @@ def _run(path: Path, limit: float, console: Console) -> int:
         console.print(
             f"up in {time.monotonic() - began:.1f} s on loopback, files in {_short(root)}"
         )
-        # The emulator counts its messages from 1: without a key every stack's first run would be
-        # the same run.
-        attributes = {"idempotency_key": f"make-run-{uuid.uuid4().hex}"}
-        message = stack.publish(body, **attributes)
-        run_id = names.run_id(names.message_key(attributes, message, None))
+        message, run_id = publish_anew(stack, body)
         console.print(f"published {_short(path)} as message {message}: run {run_id}\n")
         run = _follow(stack, run_id, limit, console)
         left = _everything(stack.inventory()) + (own.left(run_id) if own else [])
@@ -113,6 +109,17 @@ def _run(path: Path, limit: float, console: Console) -> int:
     _say_end(console, run, kept, left, time.monotonic() - began)
     outcome = run.outcome.value if run is not None and run.outcome is not None else "UNFINISHED"
     return 0 if outcome == "SUCCEEDED" and not left else FAILED
+
+
+def publish_anew(stack: Stack, body: bytes) -> tuple[str, str]:
+    """Publish a request as a run of its own; return message id and run id.
+
+    The emulator counts its messages from 1: without a key the first run of every stack would have
+    the same id, and the same folder.
+    """
+    attributes = {"idempotency_key": f"make-run-{uuid.uuid4().hex}"}
+    message = stack.publish(body, **attributes)
+    return message, names.run_id(names.message_key(attributes, message, None))
 
 
 def _clear(own: OwnCluster, run_id: str, console: Console) -> list[str]:

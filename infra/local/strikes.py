@@ -137,7 +137,10 @@ class Strikes:
 
     def tick(self, request: bytes, schedule: str, cron: str, tz: str = "Etc/UTC") -> str:
         """Send what Cloud Scheduler sends at a tick; return the message id."""
-        attributes = {"schedule": schedule, "cron": cron, "tz": tz}
+        return self.publish(request, {"schedule": schedule, "cron": cron, "tz": tz})
+
+    def publish(self, request: bytes, attributes: Mapping[str, str]) -> str:
+        """Publish a request; return the message id."""
         return self._pubsub.publish("lustrum-requests", request, attributes)
 
     def reap(self) -> str:
