@@ -106,6 +106,46 @@ class TestRule2AnExceptionNeverCostsTheCheckpoint:
         assert gpus.until is not None and gpus.until - run.cancel.at < 300
 
 
+class TestRule2AStepSavedDuringTheExportIsExportedToo:
+    @pytest.mark.parametrize("head_answers", (True, False), ids=("head seen", "head unseen"))
+    def test_rule2_what_trains_on_unreleased_is_released_and_exported_once_more(
+        self, head_answers: bool
+    ) -> None:
+        """Neither job nor node pool could be ended before the export; rights came back after."""
+        first: list[int] = []
+        kept: list[int] = []
+
+        async def story(life: Life) -> Run:
+            life.cloud.losing = lambda instance: kept.append(instance.files.newest)
+            run_id = await life.start()
+            await life.until(lambda: (life.record(run_id).checkpoint or _NONE).step >= 6)
+
+            def hook(service: str, method: str) -> None:
+                run = life.record(run_id)
+                if run.state not in ("RELEASING", "EXPORTING"):
+                    return
+                copied = run.export if head_answers else run.whole_export
+                if run.safe_export is not None and copied is not None and copied.verified_at:
+                    first.append(run.safe_export.step)
+                back = bool(first) and life.cloud.instance(run_id).files.newest > first[0]
+                if (service == "gke" and method == "delete_pool" and not back) or (
+                    service == "kubernetes" and not (head_answers and back)
+                ):
+                    raise ServiceError(Failure.ACCESS, f"{service}: 403", status=403)
+
+            life.cloud.hooks.append(hook)
+            life.deliver_events = head_answers  # else only the whole folder holds what is new
+            await life.publish({"action": "cancel", "run_id": run_id}, "c")
+            return await life.until_closed(run_id)
+
+        life = Life()
+        life.cloud.scripts = {number: Script(step_seconds=300.0) for number in range(1, 9)}
+        run = life.run(story)
+        check_nothing_is_left(life, run)
+        assert kept and first and kept[-1] > first[0], "it trained on during the export"
+        check_the_newest_is_safe(life, run, kept[-1])
+
+
 def head_lost_for_good(life: Life) -> Callable[[Life], Any]:
     async def story(life: Life) -> Run:
         run_id = await life.start()

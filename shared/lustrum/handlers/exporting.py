@@ -196,7 +196,9 @@ def _whole_folder(services: Services, run: Run, now: float) -> Answer:
     if safe is not None and safe >= run.goal:
         return _exported(safe, "")
     late = now >= run.hard_deadline_at
-    sweep = run.whole_export or Export(step=0, uri=run.plan.export_to, started_at=now)
+    sweep = run.whole_export
+    if sweep is None or (sweep.verified_at is not None and _trained_since(run, sweep.started_at)):
+        sweep = Export(step=0, uri=run.plan.export_to, started_at=now)
     if sweep.verified_at is not None:
         return _exported(safe, sweep.problem)
     try:
@@ -229,6 +231,16 @@ def _whole_folder(services: Services, run: Run, now: float) -> Answer:
     if late or (not awaited and sweep.tries >= EXPORT_TRIES):
         return _exported(safe, f"given up after {sweep.tries} tries: {problem}")
     return _not_yet(problem)
+
+
+def _trained_since(run: Run, moment: float) -> bool:
+    """Say whether the accelerators were released only after a moment (epoch s): what was copied
+    then may not be the newest.
+    """
+    return any(
+        one.resource == "accelerators" and one.until is not None and one.until > moment
+        for one in run.usage
+    )
 
 
 def _take_what_arrived(services: Services, run: Run, sweep: Export) -> Answer:
