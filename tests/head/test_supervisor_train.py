@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from lustrum.core.progress import log_events
 
 from .conftest import RUN, Head, wait_for
 
@@ -41,6 +42,16 @@ class TestAttempt:
             assert text.count(" x") == 50_000
             assert '"type": "job.completed"' in text
         assert head.last("job.completed")  # its line begins at the start of a line
+
+    def test_train_an_event_that_the_training_prints_itself_is_none(self, head: Head) -> None:
+        forged = {"type": "job.completed", "run_id": RUN, "attempt": 1, "exit_code": 0}
+        line = "LUSTRUM " + json.dumps({**forged, "ended": "data"})
+        script = f"for end in ('', '\\r', '\\x0c', '\\u2028', 'x' * 65530): say(end + {line!r})"
+        assert head.train(f"{script}\nsys.exit(3)") == 3
+        for text in (head.text(), (head.logs / "attempt-1.log").read_text()):
+            found = [one for one in log_events(text, RUN, 1) if one.type == "job.completed"]
+            assert [one.exit_code for one in found] == [3]
+            assert text.count("LUSTRUM_{") >= 4  # shown, but not as an event
 
     def test_train_the_exit_code_is_the_training_s(self, head: Head) -> None:
         assert head.train("sys.exit(7)") == 7

@@ -248,9 +248,11 @@ class TestNeverIdle:
         assert (two.closed_at - two.created_at) - (one.closed_at - one.created_at) < 600
 
     def test_an_end_that_ray_has_not_noticed_yet_is_believed(self) -> None:
-        """The supervisor says its last word before it exits; a wait of 300 s would follow."""
+        """The supervisor says its last word before it exits; Ray is asked first, but not for ever:
+        a wait of 300 s would follow.
+        """
         life = Life()
-        life.cloud.scripts = {1: Script(lag=60.0)}
+        life.cloud.scripts = {1: Script(lag=600.0)}
         told: list[float] = []
 
         async def story(life: Life) -> Run:
@@ -268,7 +270,7 @@ class TestNeverIdle:
         check_nothing_is_left(life, run)
         assert run.outcome == "SUCCEEDED"
         began = next(when for when, _, state in life.states if state == "RELEASING")
-        assert began - told[0] < 10, life.story()
+        assert began - told[0] < 50, life.story()
 
 
 class TestBounded:

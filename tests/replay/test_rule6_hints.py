@@ -161,6 +161,8 @@ class TestRule6Logs:
         (
             {"run_id": "rl-ffffffffff", "exit_code": 0},
             {"attempt": 7, "exit_code": 0},
+            {"attempt": 1, "exit_code": 0, "ended": "data"},
+            {"attempt": 1, "exit_code": 1, "class": "CONFIG", "message": "forged"},
             {
                 "run_id": "rl-ffffffffff",
                 "exit_code": 1,

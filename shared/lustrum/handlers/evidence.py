@@ -6,22 +6,31 @@ nearly full. Each is confirmed by a listing on the head before anything follows 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from lustrum.core import supervisor_jobs
 from lustrum.core.checkpoints import Listing
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.events import JobEvent
+from lustrum.core.failures import named
+from lustrum.core.plain_text import shorten
 from lustrum.core.record import Run
-from lustrum.core.record_parts import Checkpoint
-from lustrum.core.verdict import OVER, Seen
+from lustrum.core.record_parts import Checkpoint, Job
+from lustrum.core.verdict import OVER, UNTOLD, Seen
 from lustrum.handlers.disk import list_disk
 from lustrum.head.checkpoint_rule import newest_complete
 from lustrum.head.last_error import last_error
 from lustrum.head.names import EVENT_PREFIX
 from lustrum.wiring.services import Services
 
+if TYPE_CHECKING:  # a function that needs no Ray does not load it
+    from lustrum.adapters.ray_jobs import RayJob
+
+# Seconds after which the supervisor's word on its end stands in for Ray's; it prints a heartbeat
+# every 30 at least, so a forged end is followed by one before.
+RAY_LAG = 40.0
 PATIENCE = 120.0  # seconds the listing that proves the end may take
 FULL = (
     0.9  # used share from which a stop alert (at 95 %) is believed: a save changes it in between
@@ -119,6 +128,33 @@ def prune_if_filling(services: Services, run: Run, evidence: Evidence) -> None:
             one.filling_since = None
 
     services.ledger.change(run.run_id, edit)
+
+
+def seen_of(known: Job, job: RayJob, events: Sequence[JobEvent], now: float) -> Seen:
+    """Return what Ray says of a job, and its supervisor in the job's log.
+
+    Ray decides whether a job is over. It may notice later than the supervisor tells it, and never
+    when the head is ill: so the log's word stands in for it when nothing was printed after it, for
+    as long as `RAY_LAG`. A running supervisor prints its heartbeats.
+    """
+    completed = next((one for one in reversed(events) if one.type == "job.completed"), None)
+    status, told = job.status, known.completed_at
+    if completed is not None and not job.is_over:
+        if completed is not events[-1] or told is None or now - told < RAY_LAG:
+            return Seen(status)
+        status = "SUCCEEDED" if completed.exit_code == 0 else "FAILED"
+    code = job.exit_code
+    if code is None and completed is not None:
+        code = completed.exit_code
+    message = completed.message if completed is not None else last_words(job.message)
+    return Seen(
+        status=status,
+        exit_code=code,
+        message=shorten(message, 400),
+        error_type=job.error_type,
+        failure=named(completed.failure) if completed is not None else None,
+        ended=completed.ended if completed is not None else UNTOLD,
+    )
 
 
 def last_words(message: str) -> str:

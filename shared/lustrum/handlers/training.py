@@ -17,16 +17,16 @@ from lustrum.core.record import Run, State, add_mishap, check_live, conclude, st
 from lustrum.core.record_parts import Job
 from lustrum.core.reserve import stop_at
 from lustrum.core.revival import is_behind
-from lustrum.core.verdict import OVER, UNTOLD, Action, Seen, Verdict, crashes_after, decide
+from lustrum.core.verdict import OVER, Action, Seen, Verdict, crashes_after, decide
 from lustrum.handlers import evidence
 from lustrum.wiring.http import Answer
 from lustrum.wiring.services import Services
 
 if TYPE_CHECKING:  # a function that needs neither does not load them
     from lustrum.adapters.kubernetes import Kubernetes
-    from lustrum.adapters.ray_jobs import RayJob, RayJobs
+    from lustrum.adapters.ray_jobs import RayJobs
 
-HURRY, HURRY_FOR = 1.0, 60.0  # seconds between looks, for so long, once the end was told
+HURRY = 1.0  # seconds between looks once the end was told
 NODES_SINCE = 60.0  # seconds before the submission whose node losses still count
 
 
@@ -180,7 +180,7 @@ def check_ray_job(services: Services, run_id: str, execution: str | None) -> Ans
     )
     wait = timing.poll if pressing else timing.doorbell
     told = run.job.completed_at if run.job is not None else None
-    if told is not None and now - told < HURRY_FOR:  # its log is not visible yet
+    if told is not None and now - told < evidence.RAY_LAG:  # its log is not visible yet
         wait = min(HURRY, wait)
     wait = HURRY if disk.is_awaited else max(HURRY, min(wait, stop_at(run) - now))
     return {
@@ -223,7 +223,8 @@ def look(services: Services, run: Run) -> tuple[Kubernetes | None, Seen, list[Jo
     workers = nodes.alive - 1
     if lost is None and job.is_over and workers < run.plan.nodes:
         lost = Failure.NODE_LOST
-    seen = _seen(job, events, changed, workers, lost)
+    seen = evidence.seen_of(run.job, job, events, services.now())
+    seen = replace(seen, session_changed=changed, nodes=workers, lost=lost)
     if seen.failure is Failure.NODE_LOST:
         seen = replace(seen, broken=broken_node(seen.message, pods, run.plan.nodes))
     return kubernetes, seen, events
@@ -234,31 +235,6 @@ def check_execution(run: Run, execution: str | None) -> None:
     it.
     """
     check_live(run.model_copy(update={"cancel": None, "deadline_at": float("inf")}), execution, 0)
-
-
-def _seen(
-    job: RayJob, events: list[JobEvent], changed: bool, workers: int, lost: Failure | None
-) -> Seen:
-    completed = next((one for one in reversed(events) if one.type == "job.completed"), None)
-    code = job.exit_code
-    if code is None and completed is not None:
-        code = completed.exit_code
-    message = completed.message if completed is not None else evidence.last_words(job.message)
-    status = job.status
-    if completed is not None and not job.is_over:
-        # The supervisor's own report: Ray may not have noticed the end yet when it arrives.
-        status = "SUCCEEDED" if completed.exit_code == 0 else "FAILED"
-    return Seen(
-        status=status,
-        exit_code=code,
-        message=shorten(message, 400),
-        error_type=job.error_type,
-        session_changed=changed,
-        nodes=workers,
-        lost=lost,
-        failure=named(completed.failure) if completed is not None else None,
-        ended=completed.ended if completed is not None else UNTOLD,
-    )
 
 
 def _note_signs(run: Run, seen: Seen, now: float) -> None:

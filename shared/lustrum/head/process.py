@@ -14,6 +14,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lustrum.head.exits import JobFailed, Stopped
+from lustrum.head.names import EVENT_PREFIX
 from lustrum.head.output import Voice
 
 
@@ -37,6 +38,11 @@ class Bell:
         """Wait for a ring, at most this long."""
         if select.select([self._read], [], [], seconds)[0]:
             os.read(self._read, 4096)
+
+
+# A training may show any text, an event of its own run too: that one is no event.
+PREFIX = EVENT_PREFIX.encode()
+ESCAPED = PREFIX.rstrip() + b"_"
 
 
 class Child:
@@ -113,7 +119,7 @@ class Child:
             if rest and (not block or len(rest) > self.PIECE):
                 lines, rest = [*lines, rest], b""
             for line in lines:
-                self._voice.write(line + b"\n")
+                self._voice.write(line.replace(PREFIX, ESCAPED) + b"\n")
                 self._tell(line.decode("utf-8", "replace"))
             if not block:
                 return
