@@ -39,6 +39,7 @@ _AFTERMATH = re.compile(
 _GPU = re.compile(
     r"uncorrectable ECC|ECC error encountered|fallen off the bus|GPU is lost|device is lost"
     r"|CUDA error: (?:unknown error|no CUDA-capable device)|CUDA-capable device\(s\) is/are busy"
+    r"|peer GPU memory over nvlink or a hardware error"
     r"|Unable to determine the device handle|hardware stack error|uncorrectable NVLink"
     r"|\bXid\b[^\n]{0,60}?[:=] ?(?:48|64|74|79|92|94|95|110|119|120|136|140|143|144|145|149)\b",
     re.IGNORECASE,
@@ -64,6 +65,7 @@ _SET_UP = re.compile(
     r"Failed to parse Hydra overrides|Could not override|OverrideParseException|not in struct"
     r"|ConfigKeyError|ConfigAttributeError|MissingMandatoryValue|must be divisible"
     r"|OptimizerParamScheduler: class input value|validation dataset is required"
+    r"|InterpolationKeyError|validation errors? for \w*Config\b"
     r"|unrecognized arguments|is not a valid model identifier"
     r"|larger than the maximum number of tokens that can be stored in KV cache",
     re.IGNORECASE,
@@ -71,17 +73,21 @@ _SET_UP = re.compile(
 _ACCESS = re.compile(
     r"GatedRepoError|RepositoryNotFoundError|is a gated repo|Access to (?:model|dataset) [^\n]"
     r"{1,120} is restricted|\b40[13] Client Error|Invalid user token"
-    r"|trying to access a gated repo",
+    r"|trying to access a gated repo|is a gated dataset"
+    r"|API key you provided is (?:either )?invalid|api_key not configured",
     re.IGNORECASE,
 )
 # The hub was away while the model or the data were looked up: over in minutes.
 _PASSING = re.compile(
-    r"huggingface\.co[^\n]{0,200}(?:Max retries exceeded|timed out)|\b50[0234] Server Error"
+    r"LocalEntryNotFoundError|(?:timed out|Connect)[^\n]{0,80}huggingface\.co"
+    r"|huggingface\.co[^\n]{0,200}(?:Max retries exceeded|timed out)|\b50[0234] Server Error"
     r"|\b429 Client Error",
     re.IGNORECASE,
 )
 # Ray's own word for a node that left while its actors were waited for.
-_NODE_DIED = re.compile(r"because its node has died|node (?:was|has been) preempted")
+_NODE_DIED = re.compile(
+    r"because its node has died|due to the node dying|node (?:was|has been) preempted"
+)
 
 
 @dataclass(frozen=True)
