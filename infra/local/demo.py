@@ -21,7 +21,7 @@ from infra.local import kept
 from infra.local.kept import NotUp
 from infra.local.strikes import NoTarget, Strikes
 
-PATIENCE = 420.0  # seconds for all of it
+PATIENCE = 900.0  # seconds for all of it, on a busy machine
 POLL = 0.5  # seconds between looks at the ledger
 STRIKE_AT = 5  # step saved before the misfortune comes
 FAILED = 1
@@ -51,7 +51,7 @@ class Part:
         return {
             "name": self.name,
             "profile": "tiny-grpo",
-            "overrides": {"grpo.max_num_steps": 20, "local.step_seconds": 0.8},
+            "overrides": {"grpo.max_num_steps": 20, "local.step_seconds": 0.4},
             "checkpoints": {"save_period": STRIKE_AT, "keep": 2},
             "limits": {"hours": 1, "cost_usd": 50, "attempts": 5},
         }
