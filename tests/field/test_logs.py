@@ -129,6 +129,11 @@ class TestProgress:
         [
             "  • Avg Reward: 1.2.3",
             "  • Avg Reward: ...",
+            "  • Avg Reward: 0x1F",
+            "  • Avg Reward: --1",
+            "  • Avg Reward: ٣",
+            "Saving checkpoint for step 1e3...",
+            "=" * 25 + " Step -1/20 " + "=" * 25,
             "  • Avg Reward: " + "9" * 5000,
             "  • Avg Reward: 1e999",
             "Saving checkpoint for step " + "9" * 5000 + "...",

@@ -39,6 +39,7 @@ _AFTERMATH = re.compile(
 _GPU = re.compile(
     r"uncorrectable ECC|ECC error encountered|fallen off the bus|GPU is lost|device is lost"
     r"|CUDA error: (?:unknown error|no CUDA-capable device)|CUDA-capable device\(s\) is/are busy"
+    r"|CUDA unknown error|system not yet initialized"
     r"|peer GPU memory over nvlink or a hardware error"
     r"|Unable to determine the device handle|hardware stack error|uncorrectable NVLink"
     r"|\bXid\b[^\n]{0,60}?[:=] ?(?:48|64|74|79|92|94|95|110|119|120|136|140|143|144|145|149)\b",
@@ -46,7 +47,7 @@ _GPU = re.compile(
 )
 _OF_A_GPU = re.compile(r"CUDA|cudnn|cublas|NCCL|NVML|\bGPU\b", re.IGNORECASE)
 _OOM = re.compile(
-    r"out of memory|OutOfMemoryError|\bMemoryError|Cannot allocate memory"
+    r"out of memory|OutOfMemoryError|MemoryError|Cannot allocate memory"
     r"|CUBLAS_STATUS_ALLOC_FAILED|memory pressure|oom-?kill"
     # vLLM's engine, when the weights left no room for its cache
     r"|No available memory for the cache blocks|is less than desired GPU memory utilization",

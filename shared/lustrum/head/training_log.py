@@ -14,7 +14,7 @@ _BANNER = re.compile(r"={25} Step ([0-9]{1,9})/([0-9]{1,9}) ={25}$")
 _SAVING = re.compile(r"Saving checkpoint for step ([0-9]{1,9})\.\.\.$")
 _NUMBER = re.compile(
     r"  • (Avg Reward|Avg Total Reward|Avg Filtered Reward|Loss|Total step time|checkpointing)"
-    r": (-?[0-9][0-9.]{0,30}(?:e[+-]?[0-9]{1,3})?)(?![0-9.])"
+    r": (-?[0-9][0-9.]{0,30}(?:e[+-]?[0-9]{1,3})?)(?=s?(?:[^\w.]|$))"
 )
 LAST_STEP = 10_000_000  # a step beyond it is none, as in `core.events`
 TIME_LIMIT = "Timeout has been reached, stopping training early"
