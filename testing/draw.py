@@ -54,6 +54,9 @@ def _add(plan: Schedule, kind: str, chance: random.Random) -> None:
         if kind == "meanwhile" and chance.random() < 0.6:
             after = 0.0  # what a state begins with
         plan.faults.append(Fault(kind, state, after, DETAILS[kind](chance, state)))
+        if kind == "meanwhile" and state == "RECOVERING":  # so that there is something to recover
+            lost = {"count": 1, "events": True}
+            plan.faults.append(Fault("preempt", "TRAINING", 200.0, lost))
     if kind == "list" and chance.random() < 0.6:
         world.destroys = ["lies"]
     if kind == "call":

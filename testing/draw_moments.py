@@ -78,12 +78,24 @@ def _lose(chance: random.Random, state: str) -> dict[str, Any]:
     }
 
 
+_BUSY: dict[str, list[str]] = {  # state -> the functions that write in it
+    "REQUESTED": ["advance_run"],
+    "QUEUED": ["advance_run"],
+    "PROVISIONING": ["advance_run"],
+    "STARTING_HEAD": ["advance_run", "apply_ray_cluster"],
+    "STAGING": ["advance_run", "stage_data"],
+    "WAITING_FOR_GPUS": ["advance_run", "apply_ray_cluster"],
+    "TRAINING": ["submit_ray_job"],
+    "RECOVERING": ["advance_run", "advance_run", "submit_ray_job"],
+}
+
+
 def _meanwhile(chance: random.Random, state: str) -> dict[str, Any]:
     """Mostly between what a function looked at and what it writes."""
-    function = "submit_ray_job" if state == "TRAINING" else _function(chance, state)
+    function = chance.choice(_BUSY.get(state) or [_function(chance, state)])
     if chance.random() < 0.6:
         place: dict[str, Any] = {"service": "ledger", "method": "change"}
-        place["skip"] = chance.choice([0, 0, 1])
+        place["skip"] = chance.choice([0, 0, 1, 2])
     else:
         place = {"service": chance.choice(["*", "gke"]), "skip": chance.choice([0, 1, 2, 3])}
     act = chance.choice(["cancel", "cancel", "takeover", "reap", "extend"])
@@ -119,7 +131,10 @@ DETAILS: dict[str, Any] = {
     "execution": lambda chance, state: {
         "workflow": "teardown" if state in ENDING else chance.choice(["rl-run", "teardown"])
     },
-    "second teardown": lambda chance, state: {"final": chance.random() < 0.7},
+    "second teardown": lambda chance, state: {
+        "final": chance.random() < 0.7,
+        "workflow": "teardown" if state in ENDING else chance.choice(["teardown", "rl-run"]),
+    },
     "away": lambda chance, state: {"seconds": chance.choice([30.0, 600.0, 3600.0])},
     "contention": lambda chance, state: {"conflicts": chance.choice([1, 3, 40])},
     "preempt": lambda chance, state: {

@@ -61,6 +61,10 @@ def _scripts(world: World, chance: random.Random, plan: Schedule) -> None:
         world.scripts[str(number)] = script
     if fate == "later" and chance.random() < 0.7:
         plan.request["limits"] = {"attempts": chance.choice([1, 2, 3])}
+    if fate == "mute" and chance.random() < 0.6:  # only the disk knows what was saved
+        detail = {"what": "cancel", "number": 0, "twice": False}
+        plan.faults.append(Fault("user", "TRAINING", 400.0, detail))
+        plan.faults.append(Fault("head", "RELEASING", 0.0, {"seconds": 200.0}))
     if fate == "hang":
         plan.request["limits"] = {"hours": 10.0, "cost_usd": 100_000.0}
 

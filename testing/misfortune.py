@@ -183,6 +183,9 @@ class Misfortune:
 
     async def _second_teardown(self, detail: dict[str, Any]) -> None:
         run = self.trial.record()
+        if run is not None and detail.get("workflow") == "rl-run":
+            self._second_life(run.run_id)
+            return
         if run is None or (run.teardown is None and not detail["final"]):
             return  # only leave_zone asks for a teardown that is not final
         if run.teardown is None and run.cancel is None:
@@ -191,6 +194,12 @@ class Misfortune:
         argument = {"run_id": run.run_id, "final": detail["final"] and run.teardown is not None}
         with suppress(ServiceError):
             self.life.services.workflows.create("teardown", run.run_id, argument)  # type: ignore[attr-defined]
+
+    def _second_life(self, run_id: str) -> None:
+        """Another execution of rl_run, as a redelivered start may create it."""
+        self.trial.seam.note("second teardown")
+        with suppress(ServiceError):
+            self.life.services.workflows.create("rl-run", run_id, {"run_id": run_id})  # type: ignore[attr-defined]
 
     async def _away(self, detail: dict[str, Any]) -> None:
         memory: MemoryLedger = self.life.services.memory

@@ -18,7 +18,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -274,7 +274,8 @@ def main() -> int:
     began, fates = time.monotonic(), []
     with ProcessPoolExecutor(1) as pool, ThreadPoolExecutor(options.workers) as threads:
         healthy = Healthy(pool)
-        for found in threads.map(lambda one: fate(one, options, healthy), chosen):
+        for done in as_completed([threads.submit(fate, one, options, healthy) for one in chosen]):
+            found = done.result()
             fates.append(found)
             print(f"{len(fates)}/{len(chosen)} {found.line()}", file=sys.stderr, flush=True)
     survivors = [one.mutant.name for one in fates if one.survives]

@@ -17,6 +17,7 @@ BROKEN = frozenset(
     {"many writers", "denied", "shape", "kill", "away", "stale", "hide", "partial", "meanwhile"}
 )
 DEATHS = frozenset({"execution", "second teardown"})
+INVENTORY = {("gke", "list"), ("lustre", "list"), ("compute", "machines"), ("builds", "tagged")}
 FEW = 4  # calls that fail in passing, in a row even: each caller asks more often
 LIVE = frozenset(
     {
@@ -92,6 +93,20 @@ class Trial:
         """
         late = self.now - run.deadline_at
         return -61 <= late <= run.plan.timing.doorbell + 60
+
+    def unseen(self) -> list[str]:
+        """Return the listings of the cloud that failed, or lacked places, in the call of a
+        function that is at work now: what it saw is not all that is there.
+        """
+        who = self.seam.who
+        return [
+            f"{one.service}: {one.kind}"
+            for one in self.seam.struck
+            if one.at >= who.at
+            and one.who == who.name
+            and one.kind in ("partial", "before", "after", "denied", "shape")
+            and (one.service, one.method) in INVENTORY
+        ]
 
     def orphans_due(self) -> float:
         """Return when the last rung may delete what no record knows: an hour past its expiry, and

@@ -119,7 +119,10 @@ class Writes:
             self._moved(before, after, who.name)
         if len(after.mishaps) > len(before.mishaps):
             self._failed(before, after)
+        if "progress" in changed and who.name in ("react_to_event", "check_ray_job"):
+            self._told(after)
         if "teardown" in changed and after.teardown is not None:
+            self._counted(before, after)
             self._claimed(before, after, who.execution)
         if "reason" in changed and after.reason and not before.reason:
             self._concluded(before, after, who.name)
@@ -199,8 +202,9 @@ class Writes:
                 forward = TEARDOWN_ORDER.index(to) > TEARDOWN_ORDER.index(was)
                 trial.expect("state: a teardown goes forward", forward, f"{was}->{to}")
         elif to == "CLOSED":
-            left = trial.left()
+            left, unseen = trial.left(), trial.unseen()
             trial.expect("closed: nothing is there", not left, left)
+            trial.expect("closed: everything was seen", not unseen, unseen)
             ended = [one for one in after.usage if one.until is None]
             trial.expect("closed: nothing is billed on", not ended)
             trial.expect("closed: it says how and why", bool(after.outcome and after.reason))
@@ -325,6 +329,34 @@ class Writes:
             after.progress.step <= max(reached, trial.schedule.world.steps_before),
             after.progress.step,
         )
+
+    def _told(self, after: Run) -> None:
+        """A record that knows of a later step knows of the checkpoint before it."""
+        trial, world = self.trial, self.trial.schedule.world
+        heard = world.event_delay <= 5 and not world.script(after.attempt).mute
+        if not (trial.is_smooth and heard) or "forged" in trial.schedule.kinds:
+            return
+        saved = [
+            step
+            for one in trial.life.cloud.instances
+            if one.name == after.run_id
+            for step in one.files.checkpoints
+            if step < after.progress.step - 1 and step <= one.files.newest
+        ]
+        known = after.checkpoint.step if after.checkpoint else 0
+        newest = max(saved, default=0)
+        trial.expect("truth: a checkpoint it was told of", known >= newest, f"{known} < {newest}")
+
+    def _counted(self, before: Run, after: Run) -> None:
+        """An inventory counts as empty only if every place was seen."""
+        assert after.teardown is not None
+        was = before.teardown.inventories if before.teardown is not None else 0
+        if after.teardown.inventories > was:
+            unseen = self.trial.unseen()
+            self.trial.expect("truth: unseen is not empty", not unseen, unseen)
+            self.trial.expect(
+                "truth: one look counts once", after.teardown.inventories == was + 1, was
+            )
 
     def _money(self, before: Run, after: Run) -> None:
         trial, plan = self.trial, after.plan
