@@ -197,3 +197,24 @@ class TestLayouts:
     @pytest.mark.parametrize("pattern", ["{step}", "ckpt-{step}", "it{step}_x", "e.{step}"])
     def test_own_reads_the_names_it_makes(self, pattern: str) -> None:
         assert own_layout(pattern, "done.txt").step_of(pattern.replace("{step}", "12")) == 12
+
+
+class TestVerlAsItWrites:
+    """Actor, then data.pt, then the tracker; beyond max_actor_ckpt_to_keep only data.pt stays."""
+
+    @pytest.mark.parametrize(
+        ("files", "tracker", "complete"),
+        [
+            ({"actor/model_0.pt": 9}, None, False),
+            ({"actor/model_0.pt": 9, "data.pt": 1}, "4", False),
+            ({"actor/model_0.pt": 9, "data.pt": 1}, "", False),  # opened, not written yet
+            ({"actor/model_0.pt": 9, "data.pt": 1}, "8", True),
+            ({"actor/model_0.pt": 9, "data.pt": 1}, "12", True),
+            ({"data.pt": 1}, "12", False),
+        ],
+    )
+    def test_verl_step_is_complete(
+        self, files: dict[str, int], tracker: str | None, complete: bool
+    ) -> None:
+        found = judge(LAYOUTS["verl"], "global_step_8", files, tracker=tracker)
+        assert found is not None and found.complete is complete

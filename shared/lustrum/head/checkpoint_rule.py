@@ -123,6 +123,10 @@ def own_layout(pattern: str, complete_when: str) -> Layout:
     return Layout("own", pattern, proof=complete_when)
 
 
+# What verl leaves of a step beyond max_actor_ckpt_to_keep: it removes the weights alone.
+_LEFT = "data.pt"
+
+
 @dataclass(frozen=True, order=True)
 class StepFolder:
     """A committed step: files and bytes without the manifest; ``total_steps`` None if unknown."""
@@ -180,7 +184,7 @@ def judge(
     else:  # the tracker may have stayed where the folder was copied from: its manifest proves it
         newest = _whole_text(tracker)
         proved = (newest is not None and step <= newest) or isinstance(promised, dict)
-        total = step if proved and found else None
+        total = step if proved and any(path != _LEFT for path in found) else None
     return StepFolder(
         step, len(found), sum(found.values()), total, complete=total is not None and intact
     )
