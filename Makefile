@@ -92,8 +92,8 @@ test-cluster: setup ## real kube-apiserver and KubeRay operator (builds them the
 	$(PY) -m testing.cluster.tools.build
 	$(PY) -m pytest tests/cluster -m cluster
 
-rehearse: setup ## a run's infrastructure by the real tools (builds gcluster, Terraform and its providers the first time)
-	-$(PY) -m testing.rehearse.build
+rehearse: setup ## whole builds with the real gcluster (builds it the first time)
+	$(PY) -m testing.rehearse.build gcluster
 	$(PY) -m pytest tests/rehearse
 
 cov: setup ## branch coverage of the library but its head/ (own processes); fails below COVERAGE

@@ -58,7 +58,7 @@ Answer = tuple[dict[str, Any], dict[str, Any]]  # a build's JSON and its result
 class Builds:
     """The runner, its REST, the cloud behind it, and what was published."""
 
-    def __init__(self, root: Path, cloud: Cloud) -> None:
+    def __init__(self, root: Path, cloud: Cloud, tools: Path | None = None) -> None:
         self.cloud = cloud
         self.root = root
         self.published: list[tuple[dict[str, Any], dict[str, str]]] = []
@@ -73,6 +73,7 @@ class Builds:
             "LUSTRUM_FAULTS": str(self.faults),
             "LUSTRUM_PAUSE_SECONDS": "0.05",
             "LUSTRUM_RETRY_SECONDS": "0",
+            **({"LUSTRUM_TOOLS": str(tools)} if tools else {}),
         }
         self.runner = Runner(root / "builds", PROJECT, environment(env), self._publish)
         self.api = CloudBuild(self.runner, {TRIGGER: trigger(TRIGGER, FIXED)})

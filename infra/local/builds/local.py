@@ -60,11 +60,13 @@ def publish_scripts(url: str) -> None:
 
 
 def environment(env: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of every step: stand-ins first on the PATH, quick pauses, no
-    secrets.
+    """Return the environment of every step: stand-ins first on the PATH (before them only a folder
+    named by LUSTRUM_TOOLS), quick pauses, no secrets.
     """
     standins = ROOT / "infra" / "local" / "bin"
     path = [str(standins), str(Path(sys.executable).parent), "/usr/local/bin", "/usr/bin", "/bin"]
+    if env.get("LUSTRUM_TOOLS"):
+        path.insert(0, env["LUSTRUM_TOOLS"])
     kept = ("LUSTRUM_ENDPOINTS", "LUSTRUM_FAULTS", "LANG", "TMPDIR")
     return {
         "PATH": ":".join(path),
