@@ -7,7 +7,7 @@ it raises ServiceError, NotFound for 404.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 from urllib.parse import quote, urlencode
@@ -151,6 +151,12 @@ class Project:
         """Return the state of a secret's latest version. Its value is not read."""
         url = f"https://secretmanager.googleapis.com/v1/projects/{self._project}/secrets/{secret}"
         return str(self._ask("GET", f"{url}/versions/latest", None).get("state", "UNKNOWN"))
+
+    def held_permissions(self, wanted: Sequence[str]) -> set[str]:
+        """Return which permissions the caller holds on the project, however they came."""
+        url = f"https://cloudresourcemanager.googleapis.com/v1/projects/{self._project}"
+        found = self._ask("POST", f"{url}:testIamPermissions", {"permissions": list(wanted)})
+        return set(found.get("permissions", []))
 
     def may_publish(self, topic: str) -> bool:
         """Say whether the caller may publish to a topic."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import typer
 
 from lustrum import __version__
-from lustrum.cli import doctor, logs, messages, plan, show, watch
+from lustrum.cli import doctor, logs, messages, plan, setup, show, uninstall, watch
 from lustrum.cli.session import Commands, read_environment
 
 app = typer.Typer(
@@ -63,6 +63,9 @@ _add("cancel", messages.cancel, "lustrum cancel rl-4f0c2a9d31")
 _add("extend", messages.extend, "lustrum extend rl-4f0c2a9d31 2")
 _add("report", watch.report, "lustrum report rl-4f0c2a9d31 -o report.html")
 _add("doctor", doctor.doctor, "lustrum doctor --project my-project --region us-east1")
+_add("init", setup.init, "lustrum init --project my-project")
+_add("upgrade", setup.upgrade, "lustrum upgrade")
+_add("uninstall", uninstall.uninstall, "lustrum uninstall --data")
 _add("dashboard", watch.dashboard, "lustrum dashboard rl-4f0c2a9d31")
 
 

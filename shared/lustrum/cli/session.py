@@ -16,6 +16,7 @@ from rich.console import Console
 from typer.core import TyperGroup
 
 from lustrum.cli.pack import CodeRefused
+from lustrum.cli.setup_files import found_environment
 from lustrum.core import names
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
@@ -113,8 +114,12 @@ def read_environment(context: typer.Context, path: str | None) -> None:
     """Make the session, with the variables of a file below those of the environment."""
     if not isinstance(context.obj, Session):
         context.obj = Session()
+    automatic = path is None
     if path is None:
-        return
+        place = found_environment(context.obj.env)
+        if place is None:
+            return
+        path = str(place)
     try:
         found = json.loads(Path(path).read_text())
         given = {
@@ -125,6 +130,10 @@ def read_environment(context: typer.Context, path: str | None) -> None:
         raise BadRequest("--env", path, str(error.strerror)) from None
     except (ValueError, AttributeError):
         raise BadRequest("--env", path, "must be a JSON object of LUSTRUM_* variables") from None
+    # Half of one project and half of another: runs started here and looked for there.
+    other = context.obj.env.get("LUSTRUM_PROJECT", given.get("LUSTRUM_PROJECT"))
+    if automatic and other != given.get("LUSTRUM_PROJECT"):
+        return
     context.obj.env = {**given, **context.obj.env}
 
 
