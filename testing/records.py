@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from lustrum.core import names
-from lustrum.core.cost import Usage, bill
+from lustrum.core.cost import Usage
 from lustrum.core.failures import Failure
+from lustrum.core.money import account
 from lustrum.core.plan import make_plan
 from lustrum.core.record import Mishap, Moment, Outcome, Run, State
 from lustrum.core.record_parts import Checkpoint, Export, Job, Placement, Progress, Teardown
@@ -153,7 +154,7 @@ def eventful_run() -> Run:
 
 def cost(run: Run) -> str:
     """What a run did cost, as people read it; prices change, so no test holds a figure."""
-    return dollars(sum(bill(run.usage, run.closed_at or BEGAN).values()))
+    return dollars(account(run, run.closed_at or BEGAN).dollars)
 
 
 def events() -> list[dict[str, Any]]:

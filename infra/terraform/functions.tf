@@ -118,6 +118,7 @@ locals {
     LUSTRUM_RUNS_PER_SUBMITTER = var.runs_per_submitter
     LUSTRUM_NODE_ACCOUNT       = google_service_account.account["node"].email
     LUSTRUM_SCRIPTS            = local.scripts_uri
+    LUSTRUM_PRICES             = var.prices_file == null ? "" : file(var.prices_file)
 
     LUSTRUM_GCLUSTER_SHA256 = var.gcluster_sha256 # goes into a run's record with the scripts
   }

@@ -156,3 +156,9 @@ variable "gcluster_sha256" {
     error_message = "gcluster_sha256 must be 64 hex digits: open the release page of the version in infra/blueprint/steps/versions.sh and copy the digest shown beside gcluster_bundle_linux_amd64.zip."
   }
 }
+
+variable "prices_file" {
+  description = "A dated price list of your own (YAML), laid over shared/lustrum/core/prices.yaml: committed-use and contract prices. See docs/money.md."
+  type        = string
+  default     = null
+}

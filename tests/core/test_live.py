@@ -215,6 +215,7 @@ class TestFigures:
     def test_spent_counts_what_still_runs_until_now(self) -> None:
         run = records.eventful_run()
         run.usage = [run.usage[-1].model_copy(update={"until": None})]
+        run.plan, run.closed_at = run.plan.model_copy(update={"extras": None}), None
         since, hour = run.usage[0].since, prices().node("a4-highgpu-8g", "spot")
         assert spent(run, since + 3600) == pytest.approx(8 * hour)
 

@@ -16,6 +16,7 @@ from lustrum.core import names, transport
 from lustrum.core.reserve import extension_hours, planned_export, planned_rate
 from lustrum.core.run_plan import RunPlan
 from lustrum.core.settings import Settings
+from lustrum.show.costs import planned_costs
 from lustrum.show.formatting import dollars, duration
 from lustrum.show.preview import UNKNOWN, Preview, Zone, planned_id, preview, readable
 
@@ -196,6 +197,8 @@ def _costs(found: Preview, out: Console) -> None:
     )
     out.print(f"\n[bold]Worst-case cost[/] (estimate, list prices of {found.prices_dated})")
     out.print(table)
+    for line in planned_costs(found.plan):
+        out.print(f"  {line}", highlight=False)
 
 
 def _facts(out: Console, title: str, facts: dict[str, str]) -> None:

@@ -25,7 +25,7 @@ from lustrum.core.request import MAX_BYTES, BadRequest, Request, StartRequest, p
 from lustrum.core.settings import Settings
 from lustrum.show.preview import UNKNOWN
 from lustrum.wiring.services import Services
-from lustrum.wiring.settings import read_settings
+from lustrum.wiring.settings import read_prices, read_settings
 
 T = TypeVar("T")
 FAILED, BAD_INPUT, INTERRUPTED = 1, 2, 130
@@ -111,18 +111,34 @@ def session_of(context: typer.Context) -> Session:
 
 
 def read_environment(context: typer.Context, path: str | None) -> None:
-    """Make the session, with the variables of a file below those of the environment."""
+    """Make the session, with the variables of a file below those of the environment, and price
+    as they say.
+    """
     if not isinstance(context.obj, Session):
         context.obj = Session()
+    _read_variables(context.obj, path)
+    read_prices(context.obj.env)
+
+
+def _read_variables(session: Session, path: str | None) -> None:
     automatic = path is None
     if path is None:
-        place = found_environment(context.obj.env)
+        place = found_environment(session.env)
         if place is None:
             return
         path = str(place)
+    given = _variables(path)
+    # Half of one project and half of another: runs started here and looked for there.
+    other = session.env.get("LUSTRUM_PROJECT", given.get("LUSTRUM_PROJECT"))
+    if automatic and other != given.get("LUSTRUM_PROJECT"):
+        return
+    session.env = {**given, **session.env}
+
+
+def _variables(path: str) -> dict[str, str]:
     try:
         found = json.loads(Path(path).read_text())
-        given = {
+        return {
             str(key): one if isinstance(one, str) else json.dumps(one)
             for key, one in found.items()
         }
@@ -130,11 +146,6 @@ def read_environment(context: typer.Context, path: str | None) -> None:
         raise BadRequest("--env", path, str(error.strerror)) from None
     except (ValueError, AttributeError):
         raise BadRequest("--env", path, "must be a JSON object of LUSTRUM_* variables") from None
-    # Half of one project and half of another: runs started here and looked for there.
-    other = context.obj.env.get("LUSTRUM_PROJECT", given.get("LUSTRUM_PROJECT"))
-    if automatic and other != given.get("LUSTRUM_PROJECT"):
-        return
-    context.obj.env = {**given, **context.obj.env}
 
 
 def read_file(path: str) -> Request:

@@ -20,3 +20,17 @@ def note_problems(teardown: Teardown, problems: Iterable[str]) -> None:
     new = [problem for problem in problems if problem not in teardown.problems]
     if new:
         teardown.problems = [*teardown.problems[-PROBLEMS:], *new]
+
+
+def phases(run: Run, now: float) -> list[tuple[State, float, float]]:
+    """Return (state, since, until) of every phase in order; equal neighbours are one."""
+    ends = [*(one.at for one in run.history[1:]), max(now, run.created_at)]
+    found: list[tuple[State, float, float]] = []
+    for one, until in zip(run.history, ends, strict=False):
+        if one.state in (State.CLOSED, State.REJECTED):
+            continue
+        if found and found[-1][0] == one.state:
+            found[-1] = (one.state, found[-1][1], until)
+        else:
+            found.append((one.state, one.at, until))
+    return found

@@ -128,6 +128,7 @@ def make_plan(request: StartRequest, run_id: str, export_bucket: str) -> RunPlan
         worst_cost=0,
         hourly_cost=0,
         prices_dated=prices().dated,
+        extras=prices().extras,
         timing=profile.timing,
     )
     if trainer is None:
@@ -189,7 +190,15 @@ def worst_costs(plan: RunPlan, hours: float) -> dict[str, float]:
     extended = extension_hours(plan)
     if extended:
         costs["extension"] = extended * waiting_price(plan)
-    return {**costs, "builds": 4 * 60 * prices().build_minute}
+    extras = plan.extras or prices().extras
+    costs["builds"] = 4 * 60 * extras.build_minute
+    if plan.machine != "local":
+        machines = plan.nodes * hours + hours + EXPORT_GRACE_HOURS
+        model = (plan.model_gib or 0) if plan.fetch_model else 0
+        costs["nat"] = machines * extras.nat_vm_hour + model * extras.nat_gib * len(plan.zones)
+        kept = (plan.checkpoint_gib or 0) * (hours + EXPORT_GRACE_HOURS)
+        costs["storage"] = kept * extras.storage_gib_month / extras.hours_per_month
+    return costs
 
 
 def _priced(plan: RunPlan, table: Prices) -> RunPlan:

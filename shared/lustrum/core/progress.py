@@ -13,7 +13,7 @@ from pydantic import ValidationError
 from lustrum.core.events import JobEvent, SavedCheckpoint
 from lustrum.core.gpu_use import with_report
 from lustrum.core.record import Run
-from lustrum.core.record_parts import Checkpoint, Progress
+from lustrum.core.record_parts import Checkpoint, Progress, Worked
 from lustrum.head.names import EVENT_PREFIX
 
 SERIES = 1000  # points kept for the report
@@ -68,12 +68,26 @@ def absorb(run: Run, event: JobEvent, now: float) -> bool:
         new = _absorb_step(run, point) or new
     if event.network is not None:
         run.nccl_network = event.network
+    _note_work(run, event, at)
     if event.gpus is not None:
         run.gpus = with_report(run.gpus, event.gpus, event.attempt, at)
     here = run.placement is not None and event.attempt > run.placement.attempts_before
     if here and event.type == "checkpoint.saved" and event.checkpoint is not None:
         new = _absorb_checkpoint(run, event.checkpoint, at) or new
     return new
+
+
+def _note_work(run: Run, event: JobEvent, at: float) -> None:
+    """Widen what is known of an attempt's work by finished steps and saves."""
+    saved = event.checkpoint if event.type == "checkpoint.saved" else None
+    if not event.steps and saved is None:
+        return
+    took = sum(max(0.0, one.seconds or 0.0) for one in event.steps)
+    took += max(0.0, saved.seconds or 0.0) if saved is not None else 0.0
+    found = Worked(since=min(at, max(at - took, run.created_at)), until=at)
+    known = run.worked.get(event.attempt, found)
+    since, until = min(known.since, found.since), max(known.until, found.until)
+    run.worked = {**run.worked, event.attempt: Worked(since=since, until=until)}
 
 
 def _absorb_step(run: Run, point: Progress) -> bool:

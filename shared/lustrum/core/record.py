@@ -22,6 +22,7 @@ from lustrum.core.record_parts import (
     Placement,
     Progress,
     Teardown,
+    Worked,
 )
 from lustrum.core.request import StartRequest
 from lustrum.core.run_plan import RunPlan
@@ -184,6 +185,7 @@ class Run(BaseModel):
     usage: list[Usage] = Field(default_factory=list)
     series: list[Progress] = Field(default_factory=list)  # step and reward, for the report
     saves: list[Checkpoint] = Field(default_factory=list)
+    worked: dict[int, Worked] = Field(default_factory=dict)  # by attempt, for the bill
     closed_at: float | None = None
     log_uri: str | None = None
     report_uri: str | None = None

@@ -53,6 +53,15 @@ class Progress(BaseModel):
     attempt: int = 0
 
 
+class Worked(BaseModel):
+    """From when to when an attempt was seen to work: its first step's beginning (as far as its
+    duration was told), its last step's or save's end. Epoch seconds.
+    """
+
+    since: float
+    until: float
+
+
 class Checkpoint(BaseModel):
     """The newest complete checkpoint on Lustre; bytes and seconds of its save."""
 

@@ -6,7 +6,7 @@ and not entered, so that nothing is taken away.
 
 from __future__ import annotations
 
-from lustrum.core.cost import bill
+from lustrum.core.money import account
 from lustrum.core.record import Run, State
 from lustrum.core.reserve import stop_at
 
@@ -29,7 +29,7 @@ def revive(run: Run, dead: str | None, now: float) -> bool:
         return False
     if run.reason or run.state in run.revivals or now >= stop_at(run):
         return False
-    if sum(bill(run.usage, now).values()) >= run.plan.cost_limit:
+    if account(run, now).dollars >= run.plan.cost_limit:
         return False
     run.revivals = [*run.revivals, run.state]
     run.revived_in = run.state if run.placement is not None else None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import BaseModel, JsonValue
 
 from lustrum.core import names
-from lustrum.core.cost import prices
+from lustrum.core.cost import Extras, prices
 from lustrum.core.profiles import Resources, Timing
 from lustrum.core.trainer import TrainerRequest, layout_of
 from lustrum.core.training_command import DATASET
@@ -76,6 +76,7 @@ class RunPlan(BaseModel):
     worst_cost: float
     hourly_cost: float
     prices_dated: str
+    extras: Extras | None = None  # null: a record from before they were counted
     timing: Timing
 
     @property

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lustrum import __version__
-from lustrum.core import names
-from lustrum.core.cost import bill
+from lustrum.core import money, names
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure, classify_text
 from lustrum.core.plain_text import shorten
@@ -90,7 +89,8 @@ def reopen(services: Services, run: Run) -> Answer:
 
 def summary(run: Run, now: float) -> dict[str, Any]:
     """Return the notification of a closed run."""
-    dollars = bill(run.usage, now)
+    spent = money.account(run, now)
+    recipe = money.recipe_order(run, now)
     return {
         "kind": "run.closed",
         "run_id": run.run_id,
@@ -103,7 +103,10 @@ def summary(run: Run, now: float) -> dict[str, Any]:
         "max_steps": run.plan.max_num_steps,
         "attempts": run.attempt,
         "exported": run.safe_export.uri if run.safe_export else None,
-        "cost_usd_estimate": round(sum(dollars.values()), 2),
+        "cost_usd_estimate": spent.dollars,
+        "costs_usd": {name: cents / 100 for name, cents in spent.resources.items()},
+        "accelerators_usd": {name: cents / 100 for name, cents in spent.parts.items()},
+        "original_order": recipe.sentence if recipe is not None else None,
         "prices_dated": run.plan.prices_dated,
         "report": run.report_uri,
         "problems": run.teardown.problems if run.teardown else [],

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from lustrum import __version__
 from lustrum.core import transport
-from lustrum.core.cost import bill
 from lustrum.core.failures import TABLE, Reaction
+from lustrum.core.money import account
 from lustrum.core.plain_text import shorten
 from lustrum.core.plan import worst_costs
 from lustrum.core.record import TEARDOWN, Outcome, Run, State
 from lustrum.show import plots
+from lustrum.show.costs import cost_sentences, exact, split_rows
 from lustrum.show.formatting import dollars, duration, moment, size
 from lustrum.show.gpus import gpu_facts
 from lustrum.show.timeline import phases, spent
@@ -194,7 +195,8 @@ def _export(run: Run) -> Row | None:
 
 def _costs(run: Run, at: float) -> Row:
     worst = worst_costs(run.plan, run.plan.hours)
-    actual = bill(run.usage, at)
+    spent_on = account(run, at)
+    actual = {name: cents / 100 for name, cents in spent_on.resources.items()}
     hours: dict[str, float] = {}
     for item in run.usage:
         end = at if item.until is None else item.until
@@ -206,7 +208,9 @@ def _costs(run: Run, at: float) -> Row:
             "pieces": f"{rates[name][0]:g}" if name in rates else "",
             "rate": f"{dollars(rates[name][1])}/h" if name in rates else "",
             "hours": duration(hours[name] * 3600) if name in hours else "-",
-            "cost": dollars(actual.get(name, 0)) if name in rates else "not counted",
+            "cost": exact(spent_on.resources.get(name, 0))
+            if name in rates or run.plan.extras is not None
+            else "not counted",
             "worst": dollars(worst.get(name, 0)),
             "share": round(min(1.0, actual.get(name, 0) / worst[name]) * 100)
             if worst.get(name)
@@ -214,10 +218,13 @@ def _costs(run: Run, at: float) -> Row:
         }
         for name in dict.fromkeys([*worst, *actual])
     ]
-    total = sum(actual.values())
+    total = spent_on.dollars
     return {
         "rows": rows,
-        "total": dollars(total),
+        "total": exact(spent_on.total),
+        "split": split_rows(run, at),
+        "told": cost_sentences(run, at),
+        "hourly": spent_on.hourly if not run.is_over else 0.0,
         "worst": dollars(run.plan.worst_cost),
         "share": round(min(1.0, total / run.plan.worst_cost) * 100) if run.plan.worst_cost else 0,
         "limit": dollars(run.plan.cost_limit),

@@ -21,6 +21,7 @@ from rich.text import Text
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.record import Mishap, Moment, Outcome, Run
 from lustrum.core.transport import told
+from lustrum.show.costs import hourly_line, split_line
 from lustrum.show.formatting import clock, dollars, duration, size
 from lustrum.show.gpus import gpu_line
 from lustrum.show.timeline import phases, rewards, spent
@@ -202,6 +203,10 @@ def _facts(run: Run, now: float) -> Table:
         f"{dollars(spent(run, now))} of at most {dollars(run.plan.worst_cost)} "
         f"(estimate, prices of {run.plan.prices_dated})",
     )
+    split = {"costs now": hourly_line(run, now), "accelerators": split_line(run, end)}
+    for name, words in split.items():
+        if words:
+            table.add_row(name, words)
     goal = run.plan.max_num_steps
     bar = ProgressBar(total=goal, completed=min(run.progress.step, goal), width=_WIDTH)
     table.add_row("step", _beside(bar, f"{run.progress.step}/{goal}"))

@@ -2,27 +2,16 @@
 
 from __future__ import annotations
 
-from lustrum.core.cost import bill
-from lustrum.core.record import Run, State
+from lustrum.core.history import phases
+from lustrum.core.money import account
+from lustrum.core.record import Run
+
+__all__ = ["phases", "rewards", "spent"]
 
 
 def spent(run: Run, now: float) -> float:
     """Return what a run has cost so far, dollars, an estimate."""
-    return sum(bill(run.usage, now).values())
-
-
-def phases(run: Run, now: float) -> list[tuple[State, float, float]]:
-    """Return (state, since, until) of every phase in order; equal neighbours are one."""
-    ends = [*(one.at for one in run.history[1:]), max(now, run.created_at)]
-    found: list[tuple[State, float, float]] = []
-    for one, until in zip(run.history, ends, strict=False):
-        if one.state in (State.CLOSED, State.REJECTED):
-            continue
-        if found and found[-1][0] == one.state:
-            found[-1] = (one.state, found[-1][1], until)
-        else:
-            found.append((one.state, one.at, until))
-    return found
+    return account(run, now).dollars
 
 
 def rewards(run: Run) -> list[tuple[int, float]]:

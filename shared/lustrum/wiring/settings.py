@@ -6,8 +6,10 @@ import json
 import os
 from collections.abc import Mapping
 from functools import cache
+from pathlib import Path
 from typing import Any
 
+from lustrum.core.cost import use_prices
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure
 from lustrum.core.settings import Settings, Slot
@@ -42,9 +44,25 @@ def read_settings(env: Mapping[str, str]) -> Settings:
         raise ServiceError(Failure.CONFIG, f"LUSTRUM_SLOTS: {error}") from None
 
 
+def read_prices(env: Mapping[str, str]) -> None:
+    """Price from now on as ``LUSTRUM_PRICES`` says: the text of a price list, or its path.
+
+    Raises:
+        ServiceError: CONFIG, it is not there or not readable, naming the entry.
+    """
+    given = env.get("LUSTRUM_PRICES", "").strip()
+    try:
+        if given and "\n" not in given:
+            given = Path(given).read_text()
+        use_prices(given or None)
+    except (OSError, ValueError) as error:
+        raise ServiceError(Failure.CONFIG, f"LUSTRUM_PRICES: {error}") from None
+
+
 @cache
 def settings() -> Settings:
     """Return the settings of this process."""
+    read_prices(os.environ)
     return read_settings(os.environ)
 
 
