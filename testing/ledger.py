@@ -78,6 +78,11 @@ class MemoryLedger:
         return Records([run for run in found.runs if not run.is_over], found.unreadable)
 
     def recent(self, limit: int) -> Records:
+        if self.shares:
+            with self._lock:
+                self._check()
+                runs = [self.peek(run_id) for run_id in self._records]
+            return Records(sorted(runs, key=lambda run: -run.created_at)[:limit], {})
         found = self._all()
         newest = sorted(found.runs, key=lambda run: -run.created_at)[:limit]
         return Records(newest, found.unreadable)

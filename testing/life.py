@@ -10,7 +10,7 @@ import asyncio
 import io
 import json
 from collections.abc import Awaitable, Callable, Mapping
-from contextlib import nullcontext, redirect_stdout, suppress
+from contextlib import ExitStack, nullcontext, redirect_stdout, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
@@ -22,7 +22,7 @@ from lustrum.core.errors import ServiceError
 from lustrum.core.record import Run
 from lustrum.handlers import reactions as event_steps
 from lustrum.handlers import start as request_steps
-from lustrum.show import report
+from lustrum.show import index, live, report
 from workflows_engine import virtual
 from workflows_engine.engine import Engine
 from workflows_engine.errors import ApiError, HttpConnectionBroken
@@ -60,6 +60,7 @@ class Life:
     event_delay: float = 1.0
     reaps: bool = True
     latency: float = 0.3
+    draws_pages: bool = False  # the real pages of living runs, not one line each
     executions: list[Execution] = field(default_factory=list)
     rings: list[int] = field(default_factory=list)
     calls: list[tuple[float, str, str]] = field(default_factory=list)
@@ -108,7 +109,12 @@ class Life:
                     task.cancel()
                 await asyncio.gather(*self._tasks, return_exceptions=True)
 
-        with patch.object(report, "render", self._render), redirect_stdout(self.log):
+        with ExitStack() as stack:
+            stack.enter_context(patch.object(report, "render", self._render))
+            if not self.draws_pages:
+                stack.enter_context(patch.object(live, "render_live", self._render_live))
+                stack.enter_context(patch.object(index, "render_index", lambda *_: "<html>"))
+            stack.enter_context(redirect_stdout(self.log))
             return virtual.run(play, epoch=self.agenda.time)
 
     def _open(self) -> None:
@@ -247,6 +253,10 @@ class Life:
     def _render(run: Run, events: Any) -> str:
         """The report draws plots for seconds; its own tests do that."""
         return f"<html>{run.run_id} {run.outcome} {len(events)}</html>"
+
+    @staticmethod
+    def _render_live(run: Run, now: float, **more: Any) -> str:
+        return f"<html>{run.run_id} {run.state} {now:.0f}</html>"
 
     def _look(self) -> list[tuple[float, str, str]]:
         for run_id in self.services.memory.run_ids():

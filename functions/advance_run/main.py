@@ -2,6 +2,7 @@
 
 import flask
 import functions_framework
+from lustrum.handlers.pages import with_page
 from lustrum.handlers.transitions import advance_run as step
 from lustrum.wiring.http import Reply, answer_call
 from lustrum.wiring.services import services
@@ -10,4 +11,6 @@ from lustrum.wiring.services import services
 @functions_framework.http
 def advance_run(request: flask.Request) -> Reply:
     """Answer a workflow's call."""
-    return answer_call("advance_run", request, lambda call: step(services(), call))
+    return answer_call(
+        "advance_run", request, lambda call: with_page(services(), call, step(services(), call))
+    )

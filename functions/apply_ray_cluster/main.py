@@ -8,6 +8,7 @@ import os
 
 import flask
 import functions_framework
+from lustrum.handlers.pages import with_page
 from lustrum.handlers.ray_cluster import apply_ray_cluster as step
 from lustrum.wiring.http import Reply, answer_call
 from lustrum.wiring.services import services
@@ -23,5 +24,7 @@ def apply_ray_cluster(request: flask.Request) -> Reply:
     return answer_call(
         "apply_ray_cluster",
         request,
-        lambda call: step(services(), call["run_id"], call.get("execution"), tokens),
+        lambda call: with_page(
+            services(), call, step(services(), call["run_id"], call.get("execution"), tokens)
+        ),
     )

@@ -2,6 +2,7 @@
 
 import flask
 import functions_framework
+from lustrum.handlers.pages import with_page
 from lustrum.handlers.training import check_ray_job as step
 from lustrum.wiring.http import Reply, answer_call
 from lustrum.wiring.services import services
@@ -13,5 +14,7 @@ def check_ray_job(request: flask.Request) -> Reply:
     return answer_call(
         "check_ray_job",
         request,
-        lambda call: step(services(), call["run_id"], call.get("execution")),
+        lambda call: with_page(
+            services(), call, step(services(), call["run_id"], call.get("execution"))
+        ),
     )

@@ -3,6 +3,7 @@
 import flask
 import functions_framework
 from lustrum.handlers.exporting import export_checkpoints as step
+from lustrum.handlers.pages import with_page
 from lustrum.wiring.http import Reply, answer_call
 from lustrum.wiring.services import services
 
@@ -13,5 +14,7 @@ def export_checkpoints(request: flask.Request) -> Reply:
     return answer_call(
         "export_checkpoints",
         request,
-        lambda call: step(services(), call["run_id"], call["execution"]),
+        lambda call: with_page(
+            services(), call, step(services(), call["run_id"], call["execution"])
+        ),
     )

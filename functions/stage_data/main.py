@@ -2,6 +2,7 @@
 
 import flask
 import functions_framework
+from lustrum.handlers.pages import with_page
 from lustrum.handlers.training import stage_data as step
 from lustrum.wiring.http import Reply, answer_call
 from lustrum.wiring.services import services
@@ -11,5 +12,9 @@ from lustrum.wiring.services import services
 def stage_data(request: flask.Request) -> Reply:
     """Answer a workflow's call."""
     return answer_call(
-        "stage_data", request, lambda call: step(services(), call["run_id"], call.get("execution"))
+        "stage_data",
+        request,
+        lambda call: with_page(
+            services(), call, step(services(), call["run_id"], call.get("execution"))
+        ),
     )

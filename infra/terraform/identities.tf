@@ -83,6 +83,12 @@ locals {
     "reports/close_run"          = "roles/storage.objectUser"
     "reports/reap_runs"          = "roles/storage.objectUser"
     "reports/stop_ray_job"       = "roles/storage.objectUser" # the job's logs
+    # the live page of the run
+    "reports/advance_run"        = "roles/storage.objectUser"
+    "reports/apply_ray_cluster"  = "roles/storage.objectUser"
+    "reports/check_ray_job"      = "roles/storage.objectUser"
+    "reports/export_checkpoints" = "roles/storage.objectUser"
+    "reports/stage_data"         = "roles/storage.objectUser"
   }
 
   bucket_names = {

@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import time
+import webbrowser
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -50,6 +51,7 @@ class Session:
     env: Mapping[str, str] = field(default_factory=lambda: dict(os.environ))
     make_services: Callable[[Settings], Services] = Services
     sleep: Callable[[float], None] = time.sleep
+    open_page: Callable[[str], bool] = webbrowser.open
     _services: Services | None = None
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import typer
@@ -26,6 +27,9 @@ def list_runs(
     limit: int = typer.Option(20, "--limit", "-n", min=1, max=1000, help="How many."),
     live: bool = typer.Option(False, "--live", help="Only runs that are not over."),
     as_json: bool = typer.Option(False, "--json", help="One record a line, for machines."),
+    html: str | None = typer.Option(
+        None, "--html", metavar="FILE", help="Write a page of them to FILE; - for standard output."
+    ),
 ) -> None:
     """List runs, newest first."""
     session = session_of(context)
@@ -39,6 +43,9 @@ def list_runs(
             typer.echo(run.public_json())
         return
     out, now = console(), time.time()
+    if html is not None:
+        _write_list(session_of(context), runs, found.unreadable, html)
+        return
     # A run id that is cut off is no use: rather a line that wraps.
     out.width = max(out.width, LIST_WIDTH)
     if not runs:
@@ -117,21 +124,46 @@ def report(
     output: str | None = typer.Option(
         None, "--output", "-o", metavar="FILE", help="File to write; - for standard output."
     ),
+    open_: bool = typer.Option(False, "--open", help="Show the page in a browser."),
 ) -> None:
     """Write the report of a run as one HTML page.
 
-    Of a run that is not over: the report so far.
+    Of a run that is not over: the report so far. Its live page, which loads itself again, is in
+    the report bucket.
     """
+    if open_ and output == "-":
+        raise BadRequest("--open", "-", "needs a file: leave out -o -")
     page = _page(session_of(context), run_argument(run))
+    _write_page(page, output or f"lustrum-{run}.html", "--output")
+    if open_:
+        path = Path(output or f"lustrum-{run}.html").resolve()
+        if not session_of(context).open_page(path.as_uri()):
+            typer.echo(f"no browser was found; open {path}", err=True)
+
+
+def _write_page(page: str, output: str, option: str) -> None:
     if output == "-":
         typer.echo(page)
         return
-    path = Path(output or f"lustrum-{run}.html")
     try:
-        path.write_text(page, encoding="utf-8")
+        Path(output).write_text(page, encoding="utf-8")
     except OSError as error:
-        raise BadRequest("--output", str(path), str(error.strerror)) from None
-    typer.echo(str(path))
+        raise BadRequest(option, output, str(error.strerror)) from None
+    typer.echo(output)
+
+
+def _write_list(
+    session: Session, runs: Sequence[Run], unreadable: Mapping[str, str], output: str
+) -> None:
+    from lustrum.show.index import render_index
+
+    settings = session.settings
+    links = {
+        run.run_id: settings.link(names.page_uri(settings.report_bucket, run.run_id))
+        for run in runs
+        if settings.report_bucket and run.state is not State.REJECTED
+    }
+    _write_page(render_index(runs, session.services.now(), links, unreadable), output, "--html")
 
 
 def _page(session: Session, run_id: str) -> str:

@@ -142,6 +142,16 @@ def report_folder(bucket: str, run: str) -> str:
     return f"gs://{bucket}/runs/{run}/"
 
 
+def page_uri(bucket: str, run: str) -> str:
+    """Return where the page of a run is: live while it lives, its report afterwards."""
+    return report_folder(bucket, run) + "index.html"
+
+
+def index_uri(bucket: str) -> str:
+    """Return where the page of all runs is."""
+    return f"gs://{bucket}/runs/index.html"
+
+
 def model_cache() -> str:
     """Return the folder of the model cache on the mounted file system, HF_HOME of every job."""
     return f"{LUSTRE_MOUNT}/{MODEL_CACHE}"

@@ -51,9 +51,15 @@ def absorb(run: Run, event: JobEvent, now: float) -> bool:
         for step, reward in event.points()
     ]
     tells_step = event.type in ("job.progress", "checkpoint.saved") and event.step is not None
-    if tells_step and event.reward is not None:
+    if tells_step and (event.reward is not None or event.loss is not None):
         points.append(
-            Progress(step=event.step or 0, reward=event.reward, at=at, attempt=event.attempt)
+            Progress(
+                step=event.step or 0,
+                reward=event.reward,
+                loss=event.loss,
+                at=at,
+                attempt=event.attempt,
+            )
         )
     new = _add_points(run, points) if points else False
     if tells_step:
@@ -133,6 +139,8 @@ def _add_points(run: Run, points: Iterable[Progress]) -> bool:
         one = known.setdefault((point.attempt, point.step), point)
         if one.reward is None:
             one.reward = point.reward
+        if one.loss is None:
+            one.loss = point.loss
         one.at = min(one.at, point.at)
     series = [known[key] for key in sorted(known)]
     run.series = series if len(series) <= SERIES else series[::2]

@@ -70,3 +70,15 @@ class Settings:
     def workflow(self, name: str) -> str:
         """Return the full name of a workflow."""
         return f"projects/{self.project}/locations/{self.region}/workflows/{name}"
+
+    def link(self, uri: str) -> str:
+        """Return the address at which a browser opens one of our objects.
+
+        Their names hold nothing that an address would have to escape.
+        """
+        bucket, _, name = uri.removeprefix("gs://").partition("/")
+        local = self.endpoints.get("storage")
+        if local is not None:
+            escaped = name.replace("/", "%2F")
+            return f"{local.rstrip('/')}/storage/v1/b/{bucket}/o/{escaped}?alt=media"
+        return f"https://storage.cloud.google.com/{bucket}/{name}"

@@ -14,6 +14,7 @@ from lustrum.core.record_parts import Checkpoint
 from lustrum.core.usage import end_usage
 from lustrum.handlers.inventory import look_around
 from lustrum.handlers.once import once
+from lustrum.handlers.pages import close_page
 from lustrum.wiring.http import Answer
 from lustrum.wiring.services import Services
 
@@ -54,6 +55,7 @@ def finish(services: Services, run: Run) -> Answer:
     services.ledger.release_slot(run.run_id)
     problem = _write_report(services, run) if run.report_uri is None else None
     run = services.ledger.load(run.run_id)
+    close_page(services, run)
     now = services.now()
     once(
         services,

@@ -21,6 +21,7 @@ from lustrum.core.revival import revive
 from lustrum.handlers.closing import close
 from lustrum.handlers.inventory import Inventory, delete_left, look_around, seen
 from lustrum.handlers.once import once
+from lustrum.handlers.pages import sweep_pages
 from lustrum.handlers.remains import tell, tell_if_it_stays
 from lustrum.handlers.start import relabel, store_expiry
 from lustrum.wiring.http import Answer
@@ -72,6 +73,7 @@ def reap_runs(services: Services) -> Answer:
             continue
         acted += act
     _free_slots(services, problems)
+    sweep_pages(services)
     for thing in strangers:
         _tell_stranger(services, thing, problems)
     answer = {"acted": acted, "strangers": strangers, "problems": problems}

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from functools import cache
 from math import isfinite
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from lustrum import __version__
 from lustrum.core import transport
@@ -18,24 +17,17 @@ from lustrum.core.failures import TABLE, Reaction
 from lustrum.core.money import account
 from lustrum.core.plain_text import shorten
 from lustrum.core.plan import worst_costs
-from lustrum.core.record import TEARDOWN, Outcome, Run, State
+from lustrum.core.record import TEARDOWN, Run, State
 from lustrum.show import plots
 from lustrum.show.costs import cost_sentences, exact, split_rows
 from lustrum.show.formatting import dollars, duration, moment, size
 from lustrum.show.gpus import gpu_facts
+from lustrum.show.index import TONES
+from lustrum.show.page import template
 from lustrum.show.timeline import phases, spent
-
-if TYPE_CHECKING:
-    from jinja2 import Template
 
 EVENTS_SHOWN = 40
 SAVES_SHOWN = 100
-_TONES = {
-    Outcome.SUCCEEDED: "good",
-    Outcome.PARTIAL: "warn",
-    Outcome.CANCELLED: "warn",
-    Outcome.FAILED: "bad",
-}
 _REACTIONS = {
     Reaction.RETRY: "tried again",
     Reaction.NEXT_ZONE: "next zone",
@@ -55,11 +47,11 @@ def render(run: Run, events: Sequence[Mapping[str, Any]], now: float | None = No
         now: epoch seconds, for a run that is not over; default its last sign of life.
     """
     at = run.closed_at or now or max((one.at for one in run.history), default=run.created_at)
-    return _template().render(
+    return template("report.html").render(
         run=run,
         version=__version__,
         plan=run.plan,
-        tone=_TONES[run.outcome] if run.outcome else "calm",
+        tone=TONES[run.outcome] if run.outcome else "calm",
         badge=run.outcome or run.state,
         facts=_facts(run, at),
         timeline=_timeline(run, at),
@@ -82,20 +74,6 @@ def render(run: Run, events: Sequence[Mapping[str, Any]], now: float | None = No
         logs=run.log_uri,
         at=moment(at),
     )
-
-
-@cache
-def _template() -> Template:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
-    environment = Environment(
-        loader=PackageLoader("lustrum.show"),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    return environment.get_template("report.html")
 
 
 def _advice(run: Run) -> str | None:

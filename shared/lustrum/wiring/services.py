@@ -5,6 +5,7 @@ it needs.
 from __future__ import annotations
 
 import time
+from dataclasses import dataclass, field
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
@@ -28,6 +29,15 @@ if TYPE_CHECKING:
     from lustrum.adapters.workflows import Workflows
 
 
+@dataclass
+class Pages:
+    """What this process wrote of the pages: run -> (state, epoch seconds)."""
+
+    written: dict[str, tuple[str, float]] = field(default_factory=dict)
+    index_at: float = 0.0
+    rests_until: float = 0.0
+
+
 class Services:
     """Lazily made adapters. Tests and the simulation hand in their own by assigning to an
     attribute.
@@ -35,6 +45,7 @@ class Services:
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
+        self.pages = Pages()
 
     def now(self) -> float:
         """Return the time, epoch seconds."""
