@@ -5,6 +5,7 @@ quiet at the end; and a bucket that fails costs the run nothing.
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 from lustrum.core import names
@@ -103,7 +104,7 @@ class TestLife:
 
         life.run(story)
         assert len(times) > 10
-        for (before, old), (after, new) in zip(times, times[1:], strict=False):
+        for (before, old), (after, new) in pairwise(times):
             assert old != new or after - before >= pages.EVERY
 
 

@@ -30,7 +30,7 @@ def with_page(services: Services, call: Mapping[str, Any], answer: Answer) -> An
     try:
         _show(services, str(call["run_id"]), str(answer.get("why") or ""))
     except Exception as error:  # a page is never worth a run
-        services.pages.rests_until = services.now() + REST
+        _rest(services)
         logging.getLogger("lustrum").warning("page: %s: %s", type(error).__name__, error)
     return answer
 
@@ -90,7 +90,8 @@ def write_index(services: Services) -> None:
     page = render_index(found.runs, services.now(), links, found.unreadable)
     uri = names.index_uri(settings.report_bucket)
     services.storage.write(uri, page.encode(errors="replace"), HTML)
-    services.pages.index_at = services.now()
+    pages = services.pages
+    pages.index_at = services.now()
 
 
 def close_page(services: Services, run: Run) -> None:
@@ -106,8 +107,8 @@ def close_page(services: Services, run: Run) -> None:
 
 def sweep_pages(services: Services) -> None:
     """Write the page of every living run and of all runs: what was missed is made good."""
-    now = services.now()
-    if not services.settings.report_bucket or now < services.pages.rests_until:
+    now, pages = services.now(), services.pages
+    if not services.settings.report_bucket or now < pages.rests_until:
         return
     try:
         for run in services.ledger.recent(RUNS_SHOWN).runs:
@@ -120,5 +121,10 @@ def sweep_pages(services: Services) -> None:
                     continue  # its report was deleted
         write_index(services)
     except Exception as error:
-        services.pages.rests_until = now + REST
+        _rest(services)
         logging.getLogger("lustrum").warning("page: %s: %s", type(error).__name__, error)
+
+
+def _rest(services: Services) -> None:
+    pages = services.pages
+    pages.rests_until = services.now() + REST
