@@ -75,10 +75,16 @@ class Shell:
         self.gke: Any = None
         self.rest: Any = None
         self.made = 0
+        self.opened: list[str] = []
 
     def __call__(self, *words: str, stdin: str | None = None) -> Any:
         """Run one command."""
-        session = Session(env=self.env, make_services=self.services, sleep=self._sleep)
+        session = Session(
+            env=self.env,
+            make_services=self.services,
+            sleep=self._sleep,
+            open_page=lambda address: not self.opened.append(address),  # type: ignore[func-returns-value]
+        )
         return CliRunner().invoke(app, list(words), input=stdin, obj=session)
 
     @property

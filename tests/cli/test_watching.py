@@ -119,8 +119,26 @@ class TestList:
         [line] = lustrum("list", "--json").stdout.splitlines()
         assert Run.model_validate(json.loads(line)).run_id == records.RUN_ID
 
+    def test_list_html_is_a_page_with_links_to_each_run(
+        self, lustrum: Shell, tmp_path: Path
+    ) -> None:
+        lustrum.ledger.create(records.eventful_run())
+        path = tmp_path / "runs.html"
+        result = lustrum("list", "--html", str(path))
+        assert result.exit_code == 0 and result.stdout.strip() == str(path)
+        link = f"https://storage.cloud.google.com/reports/runs/{records.RUN_ID}/index.html"
+        assert link in path.read_text()
+
 
 class TestReport:
+    def test_report_open_shows_what_it_wrote(self, lustrum: Shell, tmp_path: Path) -> None:
+        lustrum.ledger.create(records.eventful_run())
+        path = tmp_path / "r.html"
+        result = lustrum("report", records.RUN_ID, "-o", str(path), "--open")
+        assert result.exit_code == 0 and lustrum.opened == [path.as_uri()]
+        result = lustrum("report", records.RUN_ID, "-o", "-", "--open")
+        assert result.exit_code == 2 and lustrum.opened == [path.as_uri()]
+
     def test_report_writes_one_page(self, lustrum: Shell, tmp_path: Path) -> None:
         lustrum.ledger.create(records.eventful_run())
         for number, event in enumerate(records.events()):

@@ -16,7 +16,7 @@ from lustrum.core.failures import TABLE
 from lustrum.core.history import entered_at
 from lustrum.core.record import Run, State
 from lustrum.show.curve import Curve, curve
-from lustrum.show.formatting import dollars, duration, moment, size
+from lustrum.show.formatting import clock, dollars, duration, moment, size
 from lustrum.show.gpus import gpu_line
 from lustrum.show.page import template
 from lustrum.show.timeline import phases, spent
@@ -86,7 +86,7 @@ def render_live(
         share=_share(spent(run, now), run.plan.cost_limit),
         more=more,
         phases=[
-            (state.value.replace("_", " ").lower(), duration(until - since), moment(since))
+            (state.value.replace("_", " ").lower(), duration(until - since), clock(since))
             for state, since, until in phases(run, now)
         ],
         mishaps=[
@@ -112,14 +112,6 @@ def learning_curves(run: Run) -> list[Curve]:
         if drawn is not None:
             found.append(drawn)
     return found
-
-
-def eta(run: Run, now: float) -> str:
-    """Return when the training is done, in words."""
-    left, pace = seconds_left(run, now), step_seconds(run)
-    if left is None or pace is None:
-        return "not known yet" if run.state is State.TRAINING else "-"
-    return f"{duration(left)}, at {duration(pace)} a step"
 
 
 def _facts(run: Run, now: float) -> list[tuple[str, str, str]]:
