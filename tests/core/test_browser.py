@@ -68,7 +68,7 @@ def opened(page: str, folder: Path, proxy: Proxy, *more: str) -> tuple[str, list
             f"--proxy-server=127.0.0.1:{proxy.server_address[1]}",
             *more, "--dump-dom", path.as_uri(),
         ],
-        capture_output=True, text=True, timeout=60, check=True,
+        capture_output=True, text=True, timeout=240, check=True,
     )  # fmt: skip
     return done.stdout, [line for line in done.stderr.splitlines() if "CONSOLE" in line]
 
