@@ -3,6 +3,7 @@
 import flask
 import functions_framework
 from lustrum.handlers.pages import with_page
+from lustrum.handlers.telling import with_news
 from lustrum.handlers.transitions import advance_run as step
 from lustrum.wiring.http import Reply, answer_call
 from lustrum.wiring.services import services
@@ -12,5 +13,9 @@ from lustrum.wiring.services import services
 def advance_run(request: flask.Request) -> Reply:
     """Answer a workflow's call."""
     return answer_call(
-        "advance_run", request, lambda call: with_page(services(), call, step(services(), call))
+        "advance_run",
+        request,
+        lambda call: with_news(
+            services(), call, with_page(services(), call, step(services(), call))
+        ),
     )

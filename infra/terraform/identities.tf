@@ -59,7 +59,7 @@ resource "google_project_iam_member" "ledger" {
 locals {
   # topic -> functions that publish to it
   publishes = {
-    notifications = ["close_run", "react_to_event", "reap_runs", "start_run"]
+    notifications = ["advance_run", "close_run", "react_to_event", "reap_runs", "start_run"]
     refused       = ["react_to_event", "start_run"]
   }
 

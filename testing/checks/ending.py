@@ -10,8 +10,10 @@ from testing.checks.trial import BROKEN, DEATHS, Trial
 from testing.life import REAP_EVERY
 
 ONCE = ("run.requested", "run.closed", "run.cancelling", "run.skipped")
+NEWS = ("run.gpus_up", "run.degraded", "run.recovered", "run.safe")
 KNOWN = {
     *ONCE,
+    *NEWS,
     "run.extended",
     "run.alert",
     "run.revived",
@@ -115,6 +117,7 @@ class Ending:
                 told[kind] == count or (doubtful and (kind != "run.closed" or told[kind] >= 1)),
                 f"{told[kind]} instead of {count}",
             )
+        self._news(run)
         refused = Counter(
             str(one.get("message_id"))
             for one in trial.life.notifications
@@ -136,6 +139,23 @@ class Ending:
                     "told: as it is recorded",
                     one["outcome"] == run.outcome and one["run_id"] == run.run_id,
                 )
+
+    def _news(self, run: Run) -> None:
+        """Each news once; nobody is told that a training begins which did not."""
+        trial = self.trial
+        marks = Counter(
+            str(one["mark"]) for one in trial.life.notifications if one["kind"] in NEWS
+        )
+        struck = trial.seam.struck
+        unheard = sum(one.service in ("publisher", "ledger", "*") for one in struck)
+        trial.expect(
+            "told: news once each", all(count <= 1 + unheard for count in marks.values()), marks
+        )
+        trained = any(one.state == "TRAINING" for one in run.history)
+        up = any(mark.startswith("gpus-up") for mark in marks)
+        trial.expect("told: GPUs up", not up or trained, marks)
+        if trained and trial.is_quiet and len(run.history) < 150:
+            trial.expect("told: GPUs up, when they are", up, marks)
 
     def _executions(self) -> None:
         trial = self.trial

@@ -275,7 +275,7 @@ class TestAfterwards:
         life = Life()
         life.run(story)
         kinds = [one["kind"] for one in life.notifications]
-        assert kinds == ["run.requested", "run.cancelling", "run.closed"]
+        assert kinds == ["run.requested", "run.gpus_up", "run.cancelling", "run.closed"]
 
     def test_k4_the_cost_is_there_after_everything_is_gone(self) -> None:
         life = Life()

@@ -25,7 +25,11 @@ class Publisher:
         self.publish(
             self._settings.notifications_topic,
             json.dumps(message).encode(),
-            {"kind": str(message.get("kind", "")), "run_id": str(message.get("run_id") or "")},
+            {
+                "kind": str(message.get("kind", "")),
+                "run_id": str(message.get("run_id") or ""),
+                "needs_person": "true" if message.get("needs_person") else "false",
+            },
         )
 
     def bury(self, data: bytes, why: Mapping[str, str]) -> None:

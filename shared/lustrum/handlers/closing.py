@@ -15,6 +15,7 @@ from lustrum.core.usage import end_usage
 from lustrum.handlers.inventory import look_around
 from lustrum.handlers.once import once
 from lustrum.handlers.pages import close_page
+from lustrum.handlers.telling import publish
 from lustrum.wiring.http import Answer
 from lustrum.wiring.services import Services
 
@@ -60,7 +61,7 @@ def finish(services: Services, run: Run) -> Answer:
     once(
         services,
         f"{run.run_id}-closed",
-        lambda: services.publisher.notify({**summary(run, now), "report_problem": problem}),
+        lambda: publish(services, {**summary(run, now), "report_problem": problem}, run),
     )
     return {"closed": True, "outcome": run.outcome, "report": run.report_uri}
 

@@ -20,6 +20,7 @@ from lustrum.core.events import (
 from lustrum.core.progress import absorb
 from lustrum.core.record import Run, State
 from lustrum.handlers.once import once
+from lustrum.handlers.telling import publish
 from lustrum.head.signature import ATTRIBUTE, is_signed
 from lustrum.wiring.http import Answer
 from lustrum.wiring.services import Services
@@ -117,7 +118,8 @@ def rings(run: Run, event: Event) -> bool:
 
 def _tell_idle(services: Services, run: Run, event: JobEvent) -> None:
     """Tell people that paid GPUs do nothing; whether it ends the run is the request's choice."""
-    services.publisher.notify(
+    publish(
+        services,
         {
             "kind": "run.gpus_idle",
             "run_id": run.run_id,
@@ -125,7 +127,8 @@ def _tell_idle(services: Services, run: Run, event: JobEvent) -> None:
             "step": event.step,
             "idle_seconds": event.idle_seconds,
             "ends_the_run": run.plan.gpus_idle_minutes is not None,
-        }
+        },
+        run,
     )
 
 
@@ -161,7 +164,8 @@ def _note(run: Run, incident: Incident, is_open: bool, now: float) -> None:
 
 
 def _tell(services: Services, run: Run, incident: Incident) -> None:
-    services.publisher.notify(
+    publish(
+        services,
         {
             "kind": "run.alert",
             "run_id": run.run_id,
@@ -169,7 +173,8 @@ def _tell(services: Services, run: Run, incident: Incident) -> None:
             "policy": incident.policy,
             "summary": incident.summary,
             "observed": incident.observed,
-        }
+        },
+        run,
     )
 
 
@@ -186,7 +191,7 @@ def _incident_of_nobody(services: Services, incident: Incident) -> Answer:
         once(
             services,
             incident.event_id,
-            lambda: services.publisher.notify(told),
+            lambda: publish(services, told),
             shelf="alerts",
             record=incident.model_dump(mode="json"),
         )
@@ -204,7 +209,7 @@ def _bury(services: Services, error: MalformedEvent, body: bytes) -> Answer:
 
     def tell() -> None:
         services.publisher.bury(error.raw or body, {"field": error.field, "reason": error.reason})
-        services.publisher.notify(answer)
+        publish(services, answer)
 
     once(services, "event-" + identity, tell, shelf="rejected", record=answer)
     return {"status": "rejected", "field": error.field, "reason": error.reason}

@@ -24,6 +24,7 @@ from lustrum.handlers.once import once
 from lustrum.handlers.pages import sweep_pages
 from lustrum.handlers.remains import tell, tell_if_it_stays
 from lustrum.handlers.start import relabel, store_expiry
+from lustrum.handlers.telling import publish
 from lustrum.wiring.http import Answer
 from lustrum.wiring.services import Services
 
@@ -88,7 +89,7 @@ def _tell_stranger(services: Services, thing: str, problems: list[str]) -> None:
         once(
             services,
             thing,
-            lambda: services.publisher.notify(told),
+            lambda: publish(services, told),
             shelf="strangers",
             record={"thing": thing},
         )
@@ -172,7 +173,7 @@ def _end_or_repair(services: Services, run: Run, now: float) -> list[str]:
         if services.ledger.change(run_id, lambda one: revive(one, run.execution, now)):
             services.workflows.ensure(services.settings.life_workflow, run_id, {"run_id": run_id})
             told = {"kind": "run.revived", "run_id": run_id, "state": run.state}
-            services.publisher.notify(told)
+            publish(services, told, run)
             return [f"{run_id}: started a new workflow in {run.state}"]
         services.ledger.change(run_id, _lost_workflow)
         return _ensure_teardown(services, run)

@@ -10,6 +10,7 @@ from lustrum.core.history import entered_at, note_problems
 from lustrum.core.record import Run, State
 from lustrum.handlers.inventory import Inventory, look_around
 from lustrum.handlers.once import once
+from lustrum.handlers.telling import publish
 from lustrum.wiring.services import Services
 
 PATIENCE = 1800.0  # seconds a destroy may need
@@ -34,7 +35,8 @@ def tell(
         return []
 
     def notify() -> None:
-        services.publisher.notify({"kind": "run.remains", "run_id": run_id, "things": things})
+        message = {"kind": "run.remains", "run_id": run_id, "things": things}
+        publish(services, message, run)
         if run is not None:
             services.ledger.change(run_id, lambda one: _note(one, lines))
 

@@ -25,6 +25,7 @@ from lustrum.core.request import (
 from lustrum.core.reserve import EXPORT_GRACE_HOURS, waiting_price
 from lustrum.core.run_plan import RunPlan
 from lustrum.handlers.once import once
+from lustrum.handlers.telling import publish
 from lustrum.wiring.http import Answer
 from lustrum.wiring.services import Services
 
@@ -110,7 +111,7 @@ def cancel(services: Services, request: CancelRequest, event_id: str) -> Answer:
     once(
         services,
         f"{run.run_id}-cancelling",
-        lambda: services.publisher.notify({"kind": "run.cancelling", "run_id": run.run_id}),
+        lambda: publish(services, {"kind": "run.cancelling", "run_id": run.run_id}, run),
     )
     return {"run_id": run.run_id, "status": "cancelling", "execution": execution}
 
@@ -164,13 +165,15 @@ def extend(services: Services, request: ExtendRequest, event_id: str) -> Answer:
     once(
         services,
         f"{run.run_id}-extended-{event_id}",
-        lambda: services.publisher.notify(
+        lambda: publish(
+            services,
             {
                 "kind": "run.extended",
                 "run_id": run.run_id,
                 "deadline_at": run.deadline_at,
                 "hard_deadline_at": run.hard_deadline_at,
-            }
+            },
+            run,
         ),
     )
     if new:
@@ -235,7 +238,7 @@ def reject(
 
     def tell() -> None:
         services.publisher.bury(data, {"field": field, "reason": reason, "message_id": identity})
-        services.publisher.notify(answer)
+        publish(services, answer)
 
     once(services, identity, tell, shelf="rejected", record=answer)
     return {"status": "rejected", "field": field, "reason": answer["reason"]}
@@ -312,25 +315,29 @@ def _check_resume(services: Services, plan: RunPlan) -> None:
 
 
 def _tell_requested(services: Services, run: Run) -> None:
-    services.publisher.notify(
+    publish(
+        services,
         {
             "kind": "run.requested",
             "run_id": run.run_id,
             "name": run.request.name,
             "worst_cost_usd": run.plan.worst_cost,
             "deadline_at": run.deadline_at,
-        }
+        },
+        run,
     )
 
 
 def _tell_skipped(services: Services, run: Run) -> None:
-    services.publisher.notify(
+    publish(
+        services,
         {
             "kind": "run.skipped",
             "run_id": run.run_id,
             "schedule": run.schedule,
             "reason": run.reason,
-        }
+        },
+        run,
     )
 
 

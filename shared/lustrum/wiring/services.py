@@ -31,11 +31,13 @@ if TYPE_CHECKING:
 
 @dataclass
 class Pages:
-    """What this process wrote of the pages: run -> (state, epoch seconds)."""
+    """What this process wrote of the pages, run -> (state, epoch seconds), and told of runs."""
 
     written: dict[str, tuple[str, float]] = field(default_factory=dict)
     index_at: float = 0.0
     rests_until: float = 0.0
+    told: set[str] = field(default_factory=set)
+    silent_until: float = 0.0
 
 
 class Services:
