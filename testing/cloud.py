@@ -13,9 +13,10 @@ from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure
 
 from testing.agenda import Agenda
-from testing.dashboard import Dashboard, Job, Script
+from testing.dashboard import Dashboard, Script
 from testing.fake_cluster import FakeKubernetes
 from testing.files import LustreFiles
+from testing.ray_job import Job
 
 Hook = Callable[[str, str], None]
 

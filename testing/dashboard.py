@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -22,6 +22,7 @@ from lustrum.head.fabric import Fabric
 
 from testing.agenda import Agenda
 from testing.files import LustreFiles, checkpoint
+from testing.ray_job import Job
 
 OVER = ("SUCCEEDED", "FAILED", "STOPPED")
 
@@ -45,27 +46,6 @@ class Script:
     lag: float = 0.0  # seconds from the supervisor's last word until Ray knows of the end
     nccl: str = "h:1:2 [0] NCCL INFO Using network gIB"  # its line on the network, with RDMA
     torn: bool = False  # what ends it leaves the folder of a step whose save was not finished
-
-
-@dataclass
-class Job:
-    """One submission."""
-
-    identity: str
-    entrypoint: str
-    env: Mapping[str, str]
-    metadata: Mapping[str, str]
-    mode: str
-    spec: dict[str, Any]
-    began: float
-    status: str = "RUNNING"
-    exit_code: int | None = None
-    message: str = ""
-    log: list[str] = field(default_factory=list)
-    cause: str = ""  # what really ended it: program, node, head, goal, limit; empty: nothing did
-    ended: float | None = None
-    moved: float = 0.0  # when it last finished a step
-    told: bool = False  # its end was published
 
 
 class Dashboard:

@@ -9,7 +9,7 @@ from lustrum.core.record import Run
 
 from testing.checks.trial import Trial
 from testing.cloud import LustreInstance
-from testing.dashboard import Job
+from testing.ray_job import Job
 from testing.seam import Effect
 
 RACE = 8.0  # seconds between an answer and what a workflow does about it

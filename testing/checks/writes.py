@@ -5,7 +5,7 @@ from __future__ import annotations
 from lustrum.core.record import Run
 
 from testing.checks.trial import LIVE, Trial
-from testing.dashboard import Job
+from testing.ray_job import Job
 
 TEARDOWN_ORDER = ("RELEASING", "EXPORTING", "DESTROYING", "VERIFYING")
 NEXT = {

@@ -76,10 +76,9 @@ class KubeCluster:
         """Bring a pool to the size it was made with (per location)."""
         if self.started_at is None:
             self.started_at = time.monotonic()
-        wanted = pool.initial_node_count
-        least = pool.autoscaling.total_min_node_count or pool.autoscaling.min_node_count
-        if pool.autoscaling.enabled:
-            wanted = max(wanted, least)
+        wanted, scaling = pool.initial_node_count, pool.autoscaling
+        if scaling.enabled:
+            wanted = max(wanted, scaling.total_min_node_count or scaling.min_node_count)
         present = [node for node in self.nodes() if node["metadata"]["labels"][POOL] == pool.name]
         for _ in range(wanted - len(present)):
             self.add_node(pool, gpus=0)

@@ -5,7 +5,7 @@ page of all runs. Whatever goes wrong with them never touches a run.
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from lustrum.core import names
@@ -98,7 +98,11 @@ def close_page(services: Services, run: Run) -> None:
     """Put the report in the place of a run's page, and its outcome onto the page of all runs."""
     if not services.settings.report_bucket:
         return
-    for write in (lambda: settle(services, run), lambda: write_index(services)):
+    writes: tuple[Callable[[], object], ...] = (
+        lambda: settle(services, run),
+        lambda: write_index(services),
+    )
+    for write in writes:
         try:
             write()
         except Exception as error:  # the reaper's next sweep writes both anew
