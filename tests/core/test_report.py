@@ -85,7 +85,7 @@ class TestContent:
             records.RUN_ID,
             "step 20 of 20 is saved",
             "5 h 25 min",
-            f"${records.new_run().plan.worst_cost:,.2f}",
+            f"${records.eventful_run().plan.worst_cost:,.2f}",
             records.cost(records.eventful_run()),
         ):
             assert expected in page.text

@@ -89,8 +89,8 @@ class RecipeOrder:
 
 
 def account(run: Run, now: float) -> Account:
-    """Return what a run has cost until ``now`` (epoch seconds), or until it was closed."""
-    now = now if run.closed_at is None else min(now, run.closed_at)
+    """Return what a run has cost until ``now`` (epoch seconds); of a closed run, until then."""
+    now = now if run.closed_at is None else run.closed_at
     dollars = bill(run.usage, now)
     for name, amount in _extras(run, now).items():
         dollars[name] = dollars.get(name, 0.0) + amount
@@ -132,7 +132,7 @@ def recipe_order(run: Run, now: float) -> RecipeOrder | None:
     run: they would have been up from the end of its deployment until its destruction begins, in
     each zone where it got any; the time in which none could be had is left out for both.
     """
-    now = now if run.closed_at is None else min(now, run.closed_at)
+    now = now if run.closed_at is None else run.closed_at
     seconds, _ = _accelerators(run, now)
     nodes = run.plan.nodes
     worked = seconds[TRAINING] + seconds[SAVING]
