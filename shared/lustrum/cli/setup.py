@@ -169,7 +169,7 @@ def init(
 
 
 def upgrade(context: typer.Context, yes: bool = YES, dry_run: bool = DRY) -> None:
-    """Bring this release into the project: show what changes, ask, apply, `doctor`.
+    """Bring this release into the project, once you have seen it.
 
     A run under way keeps the scripts and the toolkit it was placed with.
     """

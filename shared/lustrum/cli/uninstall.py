@@ -23,7 +23,7 @@ def uninstall(
     yes: bool = YES,
     dry_run: bool = DRY,
 ) -> None:
-    """Take the control plane away; refuses while a run lives, ends with an inventory."""
+    """Take the control plane away, unless a run lives."""
     session = session_of(context)
     project = project_argument(session, None)
     region = session.env.get("LUSTRUM_REGION", steps.BUILD_REGIONS[0])
