@@ -33,7 +33,12 @@ UNREACHABLE = {  # kind of fault -> states that it cannot meet, for want of what
     "head": ("REQUESTED", "QUEUED", "PROVISIONING", "VERIFYING"),
     "room": ("REQUESTED", "QUEUED", "PROVISIONING", "VERIFYING"),
     "second teardown": STATES[:8],
-    "shape": (),
+}
+WHY = {  # kind of fault -> why it cannot meet those states
+    "preempt": "before the accelerators are asked for there is no node, and after RELEASING none",
+    "head": "the head is made after the deploy build and is gone with the cluster",
+    "room": "the zone is asked for nodes by a RayCluster alone, from STARTING_HEAD on",
+    "second teardown": "no teardown is begun beside a living run",
 }
 PLAYS = 80  # lives that shortening may cost
 
@@ -56,6 +61,10 @@ def coverage(cells: Mapping[tuple[str, str, str], int]) -> dict[str, Any]:
     return {
         "visited": f"{total - len(empty)} of {total}",
         "empty": empty,
+        "unreachable": {
+            kind: {"states": list(states), "why": WHY[kind]}
+            for kind, states in UNREACHABLE.items()
+        },
         "table": {kind: dict(states) for kind, states in table.items()},
     }
 
@@ -124,6 +133,9 @@ def main() -> int:
     path = Path("docs/simulation.md")
     before, mark, _ = path.read_text().partition("<!-- table -->\n")
     text = as_markdown(found["coverage"]["table"])
+    text += "\n\n" + "\n".join(f"* `{kind}` `-`: {why}." for kind, why in WHY.items())
+    empty = found["coverage"]["empty"]
+    text += f"\n* `0`: reachable, not met by these lives: {', '.join(empty) or 'none'}."
     told = f"{found['runs']} lives, {found['coverage']['visited']} cells visited.\n"
     path.write_text(before + mark + "\n" + told + "\n" + text + "\n")
     return 0

@@ -72,6 +72,8 @@ class TestSimulation:
         assert table["table"]["kill"] == {"TRAINING": {"SUCCEEDED": 2}, "STAGING": {"FAILED": 1}}
         assert "kill in EXPORTING" in table["empty"]
         assert "preempt in STAGING" not in table["empty"]  # there is no node yet
+        assert "STAGING" in table["unreachable"]["preempt"]["states"]
+        assert all(one["why"] for one in table["unreachable"].values())
         assert "| kill | 0 | 0 | 0 | 0 | 1 F | 0 | 2 S |" in as_markdown(table["table"])
 
     def test_command_prints_one_line_of_json(self) -> None:
