@@ -27,18 +27,15 @@ STATES = (
     "DESTROYING",
     "VERIFYING",
 )
-NO_NODES = STATES[:5] + STATES[-4:]
 UNREACHABLE = {  # kind of fault -> states that it cannot meet, for want of what it strikes
-    "preempt": NO_NODES,
-    "head": ("REQUESTED", "QUEUED", "PROVISIONING", "VERIFYING"),
-    "room": ("REQUESTED", "QUEUED", "PROVISIONING", "VERIFYING"),
-    "second teardown": STATES[:8],
+    "preempt": STATES[:5],
+    "head": STATES[:3],
+    "room": STATES[:2],
 }
 WHY = {  # kind of fault -> why it cannot meet those states
-    "preempt": "before the accelerators are asked for there is no node, and after RELEASING none",
-    "head": "the head is made after the deploy build and is gone with the cluster",
-    "room": "the zone is asked for nodes by a RayCluster alone, from STARTING_HEAD on",
-    "second teardown": "no teardown is begun beside a living run",
+    "preempt": "no accelerator is asked for before the data are staged",
+    "head": "the head is made after the deploy build",
+    "room": "there is no cluster yet, or none any more",
 }
 PLAYS = 80  # lives that shortening may cost
 
@@ -61,6 +58,13 @@ def coverage(cells: Mapping[tuple[str, str, str], int]) -> dict[str, Any]:
     return {
         "visited": f"{total - len(empty)} of {total}",
         "empty": empty,
+        "contradicted": sorted(
+            {
+                f"{kind} in {state}"
+                for state, kind, _ in cells
+                if state in UNREACHABLE.get(kind, ())
+            }
+        ),
         "unreachable": {
             kind: {"states": list(states), "why": WHY[kind]}
             for kind, states in UNREACHABLE.items()

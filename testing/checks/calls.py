@@ -27,6 +27,7 @@ class Calls:
         self.done: dict[str, list[str]] = {}  # execution -> what it asked for, in order
         self.empty: dict[str, int] = {}  # execution -> empty inventories in a row
         self.entered: dict[str, float] = {}
+        self.released: set[str] = set()  # executions that were told: no accelerator is left
         self.sweeps = 0
         self.told_of: set[str] = set()
         self.build_ended: float | None = None
@@ -42,8 +43,9 @@ class Calls:
         place = ORDER.index(name)
         if name == "release_accelerators" and done[-1:] == ["export_checkpoints"]:
             # What trained on during the export is released after it, and exported once more.
-            unreleased = any("release_accelerators" in one.who for one in trial.seam.struck)
-            trial.expect("order: released again for a cause", unreleased, done)
+            unheard = trial.went_wrong(frozenset({"lose"}))  # released, and the answer was lost
+            again = execution not in self.released or bool(unheard)
+            trial.expect("order: released again for a cause", again, done)
             done.pop()
         if done:
             trial.expect(
@@ -73,6 +75,8 @@ class Calls:
 
     def replied(self, function: str, step: str, execution: str, reply: Any) -> None:
         """A function answered."""
+        if function == "release_accelerators" and reply.get("released"):
+            self.released.add(execution)
         if function == "take_inventory":
             empty = bool(reply.get("empty"))
             if "empty" in reply:

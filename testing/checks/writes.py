@@ -7,6 +7,7 @@ from lustrum.core.record import Run
 from testing.checks.trial import LIVE, Trial
 from testing.ray_job import Job
 
+NOTED = {"usage", "wandb", "job", "placement", "unfit"}  # by a call that a cancel overtook
 TEARDOWN_ORDER = ("RELEASING", "EXPORTING", "DESTROYING", "VERIFYING")
 NEXT = {
     "REQUESTED": {"QUEUED", "PROVISIONING"},
@@ -137,7 +138,7 @@ class Writes:
             more = changed - {"report_uri"}
             trial.expect("guard: nothing changes after the end", not more, f"{who}: {more}")
         begun = trial.seam.who.at + trial.schedule.world.skew - 1
-        noted = changed <= {"usage", "wandb", "job", "placement"} and "attempt" not in changed
+        noted = changed <= NOTED and "attempt" not in changed
         meanwhile = before.cancel is not None and before.cancel.at >= begun
         if who in LIFE and changed - {"usage"} and not (noted and meanwhile):
             trial.expect(
@@ -198,9 +199,10 @@ class Writes:
         trial, was, to = self.trial, str(before.state), str(after.state)
         if to in TEARDOWN_ORDER:
             trial.expect("state: a teardown moves it", after.teardown is not None, f"{was}->{to}")
-            if was in TEARDOWN_ORDER and before.teardown == after.teardown:
+            if was in TEARDOWN_ORDER and after.teardown is not None:
                 forward = TEARDOWN_ORDER.index(to) > TEARDOWN_ORDER.index(was)
-                trial.expect("state: a teardown goes forward", forward, f"{was}->{to}")
+                anew = after.teardown.claimed_at >= before.history[-1].at  # another's, since
+                trial.expect("state: a teardown goes forward", forward or anew, f"{was}->{to}")
         elif to == "CLOSED":
             left, unseen = trial.left(), trial.unseen()
             trial.expect("closed: nothing is there", not left, left)

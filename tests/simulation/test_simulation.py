@@ -76,6 +76,13 @@ class TestSimulation:
         assert all(one["why"] for one in table["unreachable"].values())
         assert "| kill | 0 | 0 | 0 | 0 | 1 F | 0 | 2 S |" in as_markdown(table["table"])
 
+    def test_a_visited_cell_that_is_called_unreachable_is_said(self) -> None:
+        """A table that hides what it met would call itself whole."""
+        table = coverage(
+            {("STAGING", "preempt", "FAILED"): 1, ("TRAINING", "preempt", "FAILED"): 1}
+        )
+        assert table["contradicted"] == ["preempt in STAGING"]
+
     def test_command_prints_one_line_of_json(self) -> None:
         done = subprocess.run(
             [sys.executable, "-m", "testing.simulation", "3", "7"],
