@@ -283,11 +283,12 @@ class TestAfterwards:
         closed = life.services.outbox.kinds("run.closed")[0]
         usage = {item.resource: item for item in run.usage}
         assert set(usage) == {"accelerators", "lustre", "system"}
-        expected = sum(
-            (item.until - item.since) / 3600 * item.rate * item.pieces
-            for item in run.usage
-            if item.until is not None
-        )
-        assert closed["cost_usd_estimate"] == pytest.approx(expected, abs=0.01)
+        costs = closed["costs_usd"]
+        for name, item in usage.items():
+            assert item.until is not None
+            billed = (item.until - item.since) / 3600 * item.rate * item.pieces
+            assert costs[name] == pytest.approx(billed, abs=0.01)
+        assert set(costs) - set(usage) == {"builds", "nat", "storage"}
+        assert closed["cost_usd_estimate"] == pytest.approx(sum(costs.values()), abs=0.001)
         assert closed["prices_dated"]
         assert usage["accelerators"].pieces == 8
