@@ -5,8 +5,10 @@ and refuse every argument they do not know.
 from __future__ import annotations
 
 import json
+import signal
 import stat
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -86,11 +88,14 @@ class Desk:
 
 
 @pytest.fixture
-def desk(tmp_path: Path, lustrum: Shell, monkeypatch: pytest.MonkeyPatch) -> Desk:
+def desk(tmp_path: Path, lustrum: Shell, monkeypatch: pytest.MonkeyPatch) -> Iterator[Desk]:
+    # A shell starts what it runs in the background deaf to Ctrl-C.
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
     found = Desk(tmp_path, lustrum)
     monkeypatch.chdir(found.root)
     monkeypatch.setattr(checks, "run", lambda options, console: console.print("ready") or 0)
-    return found
+    yield found
+    signal.signal(signal.SIGINT, before)
 
 
 class TestInit:

@@ -41,7 +41,7 @@ def substitutions(run: Run, settings: Settings, action: str) -> dict[str, str]:
         "_EXPIRES": str(int(run.hard_deadline_at)),
         **blueprint_variables(run.plan, placement.zone),
         **slot_variables(slot),
-        "_RDMA_NETWORK": placement.rdma_network or "_NONE",
+        "_RDMA_NETWORK": placement.rdma_network,
     }
 
 

@@ -206,6 +206,8 @@ def _priced(plan: RunPlan, table: Prices) -> RunPlan:
     worst = worst_cost(plan, plan.hours)
     if worst > plan.cost_limit:
         fits = math.floor((plan.cost_limit - worst_cost(plan, 0)) / hourly * 10) / 10
+        if worst_cost(plan, fits) > plan.cost_limit:  # what is bought by the whole: not linear
+            fits -= 0.1
         shorter = f" or lower limits.hours to {fits:.1f}" if fits > 0 else ""
         raise BadRequest(
             "limits.cost_usd",
