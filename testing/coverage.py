@@ -11,22 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from testing.draw_worlds import WHOLE_LIFE
-from testing.schedule import KINDS, Schedule, World
+from testing.schedule import ENDING, KINDS, LIVE, Schedule, World
 
-STATES = (
-    "REQUESTED",
-    "QUEUED",
-    "PROVISIONING",
-    "STARTING_HEAD",
-    "STAGING",
-    "WAITING_FOR_GPUS",
-    "TRAINING",
-    "RECOVERING",
-    "RELEASING",
-    "EXPORTING",
-    "DESTROYING",
-    "VERIFYING",
-)
+STATES = (*LIVE, *ENDING)
 UNREACHABLE = {  # kind of fault -> states that it cannot meet, for want of what it strikes
     "preempt": STATES[:5],
     "head": STATES[:3],

@@ -10,7 +10,7 @@ import random
 
 from testing.draw_moments import DETAILS
 from testing.draw_worlds import WORLDS
-from testing.schedule import ENDING, KINDS, SECONDS, STATES, Fault, Schedule
+from testing.schedule import ENDING, KINDS, MOMENTS, SECONDS, Fault, Schedule
 
 
 def draw(seed: int) -> Schedule:
@@ -26,7 +26,7 @@ def draw(seed: int) -> Schedule:
     return plan
 
 
-def _when(chance: random.Random, states: tuple[str, ...] = STATES) -> tuple[str, float]:
+def _when(chance: random.Random, states: tuple[str, ...] = MOMENTS) -> tuple[str, float]:
     state = chance.choice(states)
     most = SECONDS.get(state, 200)
     return state, round(chance.choice([0.0, 1.0, chance.uniform(0, most)]), 1)
@@ -50,7 +50,9 @@ def _add(plan: Schedule, kind: str, chance: random.Random) -> None:
         plan.faults.append(Fault("preempt", "TRAINING", 501.0, {"count": 1, "events": True}))
         return
     for _ in range(chance.choice([1, 1, 2, 3])):
-        state, after = _when(chance, ENDING if kind in _LATE and chance.random() < 0.6 else STATES)
+        state, after = _when(
+            chance, ENDING if kind in _LATE and chance.random() < 0.6 else MOMENTS
+        )
         if kind == "meanwhile" and chance.random() < 0.6:
             after = 0.0  # what a state begins with
         plan.faults.append(Fault(kind, state, after, DETAILS[kind](chance, state)))

@@ -12,7 +12,7 @@ from typing import Any
 
 from testing.dashboard import Script
 
-STATES = (
+LIVE = (
     "REQUESTED",
     "QUEUED",
     "PROVISIONING",
@@ -20,16 +20,11 @@ STATES = (
     "STAGING",
     "WAITING_FOR_GPUS",
     "TRAINING",
-    "TRAINING",
-    "TRAINING",
     "RECOVERING",
-    "RELEASING",
-    "EXPORTING",
-    "DESTROYING",
-    "VERIFYING",
-    "LAST_HOUR",
 )
 ENDING = ("RELEASING", "EXPORTING", "DESTROYING", "VERIFYING")
+# Where a fault is drawn: most often in the training, and at times in the hour before the deadline.
+MOMENTS = (*LIVE[:-1], "TRAINING", "TRAINING", LIVE[-1], *ENDING, "LAST_HOUR")
 SECONDS = {"TRAINING": 1500, "LAST_HOUR": 3600, "PROVISIONING": 900}
 LIFE_FUNCTIONS = (
     "advance_run",

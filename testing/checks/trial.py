@@ -19,18 +19,6 @@ BROKEN = frozenset(
 DEATHS = frozenset({"execution", "second teardown"})
 INVENTORY = {("gke", "list"), ("lustre", "list"), ("compute", "machines"), ("builds", "tagged")}
 FEW = 4  # calls that fail in passing, in a row even: each caller asks more often
-LIVE = frozenset(
-    {
-        "REQUESTED",
-        "QUEUED",
-        "PROVISIONING",
-        "STARTING_HEAD",
-        "STAGING",
-        "WAITING_FOR_GPUS",
-        "TRAINING",
-        "RECOVERING",
-    }
-)
 
 
 @dataclass

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from lustrum.core.record import Run
 
-from testing.checks.trial import LIVE, Trial
+from testing.checks.trial import Trial
 from testing.ray_job import Job
+from testing.schedule import ENDING, LIVE
 
 NOTED = {"usage", "wandb", "job", "placement", "unfit"}  # by a call that a cancel overtook
-TEARDOWN_ORDER = ("RELEASING", "EXPORTING", "DESTROYING", "VERIFYING")
 NEXT = {
     "REQUESTED": {"QUEUED", "PROVISIONING"},
     "QUEUED": {"PROVISIONING"},
@@ -197,10 +197,10 @@ class Writes:
 
     def _moved(self, before: Run, after: Run, who: str) -> None:
         trial, was, to = self.trial, str(before.state), str(after.state)
-        if to in TEARDOWN_ORDER:
+        if to in ENDING:
             trial.expect("state: a teardown moves it", after.teardown is not None, f"{was}->{to}")
-            if was in TEARDOWN_ORDER and after.teardown is not None:
-                forward = TEARDOWN_ORDER.index(to) > TEARDOWN_ORDER.index(was)
+            if was in ENDING and after.teardown is not None:
+                forward = ENDING.index(to) > ENDING.index(was)
                 anew = after.teardown.claimed_at >= before.history[-1].at  # another's, since
                 trial.expect("state: a teardown goes forward", forward or anew, f"{was}->{to}")
         elif to == "CLOSED":
@@ -210,7 +210,7 @@ class Writes:
             ended = [one for one in after.usage if one.until is None]
             trial.expect("closed: nothing is billed on", not ended)
             trial.expect("closed: it says how and why", bool(after.outcome and after.reason))
-        elif was in TEARDOWN_ORDER:
+        elif was in ENDING:
             again = to in ("QUEUED", "PROVISIONING") and before.teardown is None
             trial.expect("state: the next zone after a teardown", again, f"{was}->{to} by {who}")
         else:

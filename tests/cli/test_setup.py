@@ -275,9 +275,6 @@ class TestUninstall:
         assert desk.calls("apply") == 1, "what was done before Ctrl-C is not done again"
 
 
-CHANGES = (("a", "create"), ("b", "no-op"), ("c", "delete"))
-
-
 class TestRules:
     def test_only_data_is_data(self) -> None:
         assert is_data_alone('google_storage_bucket.state\ngoogle_project_service.api["x"]\n')

@@ -10,10 +10,11 @@ import pytest
 from lustrum.core.cost import prices
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.failures import Failure
+from lustrum.core.history import phases
 from lustrum.core.record import Moment, Outcome, Run, State
 from lustrum.core.record_parts import Checkpoint, Progress
 from lustrum.show.terminal_view import LiveView, follow, last_line, panel, sparkline
-from lustrum.show.timeline import phases, spent
+from lustrum.show.timeline import spent
 from rich.console import Console
 
 from testing import records

@@ -205,6 +205,11 @@ class Run(BaseModel):
         return self.plan.max_num_steps if self.data_end is None else self.data_end
 
     @property
+    def rdma_network(self) -> str | None:
+        """The RDMA network of its GPU nodes, empty for none; None: it has no zone now."""
+        return None if self.placement is None else self.placement.rdma_network
+
+    @property
     def safe_export(self) -> Export | None:
         """The newest checkpoint that is verified in the bucket, None if there is none."""
         if self.export is not None and self.export.verified_at is not None:

@@ -96,7 +96,7 @@ def train_spec(run: Run, settings: Settings, attempt: int, now: float) -> dict[s
         keep=plan.keep,
         stall_seconds=plan.timing.stall,
         heartbeat_seconds=min(30.0, plan.timing.poll),
-        network=RDMA_NETWORK if _by_rdma(run) else None,
+        network=RDMA_NETWORK if run.rdma_network else None,
         **_gpus(plan),
         **_of_trainer(run),
         **_publishing(run, settings),
@@ -148,13 +148,9 @@ def submission(
     """Return entrypoint, environment and metadata of a Ray job of a run."""
     about = {"run_id": run.run_id, **metadata}
     environment = job_environment(run.plan)
-    if mode == "train" and _by_rdma(run):
+    if mode == "train" and run.rdma_network:
         environment |= transport.environment(spec["attempt"])
     return entrypoint(mode, spec), environment, about
-
-
-def _by_rdma(run: Run) -> bool:
-    return run.placement is not None and bool(run.placement.rdma_network)
 
 
 def job_environment(plan: RunPlan) -> dict[str, str]:

@@ -113,11 +113,10 @@ def _ensure_cluster(
     KubeRay ignores a changed pod template on a live cluster, so a changed hash means delete and
     make anew. One that is as wanted is left alone: this is asked every few seconds.
     """
-    rdma = run.placement is not None and bool(run.placement.rdma_network)
     avoid = run.broken_nodes if workers else []
     leaving = pods_on(kubernetes.pods(run.run_id), avoid) if avoid else []
     wanted = kubernetes_objects.ray_cluster(
-        run.plan, run.hard_deadline_at, workers, rdma, avoid, leaving
+        run.plan, run.hard_deadline_at, workers, bool(run.rdma_network), avoid, leaving
     )
     try:
         present = kubernetes.get("RayCluster", run.run_id)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from lustrum import __version__
+from lustrum.core.history import phases
 from lustrum.core.record import Outcome, Run, State
 from lustrum.show.formatting import dollars, duration, moment
 from lustrum.show.page import template
-from lustrum.show.timeline import phases, spent
+from lustrum.show.timeline import spent
 
 TONES = {
     Outcome.SUCCEEDED: "good",
@@ -49,10 +50,11 @@ def render_index(
         links: run id -> address of its page; a run without one is not linked.
         unreadable: run id -> why its record cannot be read.
     """
-    rows = []
+    rows, together = [], 0.0
     for run in sorted(runs, key=lambda one: -one.created_at):
         end = run.closed_at or now
-        idle = idle_share(run, end)
+        idle, cost = idle_share(run, end), spent(run, end)
+        together += cost
         rows.append(
             {
                 "run_id": run.run_id,
@@ -63,17 +65,16 @@ def render_index(
                 "why": run.reason,
                 "began": moment(run.created_at),
                 "lasted": duration(end - run.created_at),
-                "cost": dollars(spent(run, end)),
+                "cost": dollars(cost),
                 "idle": "-" if idle is None else f"{idle:.0%}",
                 "step": f"{run.checkpoint.step if run.checkpoint else 0}/{run.plan.max_num_steps}",
             }
         )
-    total = sum(spent(run, run.closed_at or now) for run in runs)
     alive = sum(not run.is_over for run in runs)
     return template("index.html").render(
         rows=rows,
         alive=alive,
-        total=dollars(total),
+        total=dollars(together),
         unreadable=dict(unreadable or {}),
         version=__version__,
         at=moment(now),

@@ -13,13 +13,13 @@ from lustrum import __version__
 from lustrum.core.cost import hourly
 from lustrum.core.eta import seconds_left, step_seconds
 from lustrum.core.failures import TABLE
-from lustrum.core.history import entered_at
+from lustrum.core.history import entered_at, phases
 from lustrum.core.record import Run, State
 from lustrum.show.curve import Curve, curve
 from lustrum.show.formatting import clock, dollars, duration, moment, size
 from lustrum.show.gpus import gpu_line
 from lustrum.show.page import template
-from lustrum.show.timeline import phases, spent
+from lustrum.show.timeline import spent
 
 REFRESH = 60  # seconds between two loads by the browser
 MISHAPS_SHOWN = 10

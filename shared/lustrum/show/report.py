@@ -12,19 +12,20 @@ from math import isfinite
 from typing import Any
 
 from lustrum import __version__
-from lustrum.core import transport
 from lustrum.core.failures import TABLE, Reaction
+from lustrum.core.history import phases
 from lustrum.core.money import account
 from lustrum.core.plain_text import shorten
 from lustrum.core.plan import worst_costs
 from lustrum.core.record import TEARDOWN, Run, State
+from lustrum.core.transport import told
 from lustrum.show import plots
 from lustrum.show.costs import cost_sentences, exact, split_rows
 from lustrum.show.formatting import dollars, duration, moment, size
 from lustrum.show.gpus import gpu_facts
 from lustrum.show.index import TONES
 from lustrum.show.page import template
-from lustrum.show.timeline import phases, spent
+from lustrum.show.timeline import spent
 
 EVENTS_SHOWN = 40
 SAVES_SHOWN = 100
@@ -294,7 +295,7 @@ def _choices(run: Run) -> list[tuple[str, str]]:
         ("nodes", f"{plan.nodes} x {plan.gpus_per_node} {plan.accelerator} ({plan.machine})"),
         ("capacity", plan.capacity),
         ("zones", ", ".join(plan.zones)),
-        ("network between nodes", _network(run)),
+        ("network between nodes", told(plan.network, run.rdma_network, run.nccl_network)),
         ("Lustre", f"{plan.lustre_capacity_gib:,} GiB, {plan.lustre_throughput} MB/s per TiB"),
         ("steps", f"{plan.max_num_steps}, save every {plan.save_period}, keep {plan.keep}"),
         ("code", plan.code or "the image's own"),
@@ -304,11 +305,6 @@ def _choices(run: Run) -> list[tuple[str, str]]:
         ("hard deadline", moment(run.hard_deadline_at)),
         *((f"override {key}", json.dumps(value)) for key, value in plan.overrides.items()),
     ]
-
-
-def _network(run: Run) -> str:
-    network = run.placement.rdma_network if run.placement else None
-    return transport.told(run.plan.network, network, run.nccl_network)
 
 
 def _event(event: Mapping[str, Any]) -> Row:

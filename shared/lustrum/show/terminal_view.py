@@ -19,12 +19,13 @@ from rich.table import Table
 from rich.text import Text
 
 from lustrum.core.errors import NotFound, ServiceError
+from lustrum.core.history import phases
 from lustrum.core.record import Mishap, Moment, Outcome, Run
 from lustrum.core.transport import told
 from lustrum.show.costs import hourly_line, split_line
 from lustrum.show.formatting import clock, dollars, duration, size
 from lustrum.show.gpus import gpu_line
-from lustrum.show.timeline import phases, rewards, spent
+from lustrum.show.timeline import rewards, spent
 from lustrum.show.waiting import Waiting, waiting
 
 T = TypeVar("T")
@@ -191,8 +192,7 @@ def _facts(run: Run, now: float) -> Table:
     if waits is not None:
         table.add_row("waits for", waits.sentence(now))
     table.add_row("zone", f"{place}   attempt {run.attempt} of {run.plan.attempts}")
-    network = run.placement.rdma_network if run.placement else None
-    table.add_row("network", told(run.plan.network, network, run.nccl_network))
+    table.add_row("network", told(run.plan.network, run.rdma_network, run.nccl_network))
     table.add_row(
         "elapsed",
         duration(end - run.created_at)

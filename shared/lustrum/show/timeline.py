@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from lustrum.core.history import phases
 from lustrum.core.money import account
 from lustrum.core.record import Run
-
-__all__ = ["phases", "rewards", "spent"]
 
 
 def spent(run: Run, now: float) -> float:
