@@ -14,10 +14,11 @@ from lustrum.core import names
 from lustrum.core.errors import NotFound, ServiceError
 from lustrum.core.record import Run
 from lustrum.core.request import BadRequest
+from lustrum.head.names import EVENT_PREFIX
 from lustrum.show.plain_log import unseen
 
 POLL = 2.0  # seconds between looks while following
-EVENT = "LUSTRUM {"  # begins a line that the supervisor writes for Lustrum
+EVENT = EVENT_PREFIX + "{"  # begins a line that the supervisor writes for Lustrum
 TAIL = 2000  # lines asked of a living head at once
 
 

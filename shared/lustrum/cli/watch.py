@@ -44,7 +44,7 @@ def list_runs(
         return
     out, now = console(), time.time()
     if html is not None:
-        _write_list(session_of(context), runs, found.unreadable, html)
+        _write_list(session, runs, found.unreadable, html)
         return
     # A run id that is cut off is no use: rather a line that wraps.
     out.width = max(out.width, LIST_WIDTH)
@@ -155,14 +155,9 @@ def _write_page(page: str, output: str, option: str) -> None:
 def _write_list(
     session: Session, runs: Sequence[Run], unreadable: Mapping[str, str], output: str
 ) -> None:
-    from lustrum.show.index import render_index
+    from lustrum.show.index import page_links, render_index
 
-    settings = session.settings
-    links = {
-        run.run_id: settings.link(names.page_uri(settings.report_bucket, run.run_id))
-        for run in runs
-        if settings.report_bucket and run.state is not State.REJECTED
-    }
+    links = page_links(runs, session.settings)
     _write_page(render_index(runs, session.services.now(), links, unreadable), output, "--html")
 
 

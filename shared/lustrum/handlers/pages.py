@@ -10,7 +10,7 @@ from typing import Any
 
 from lustrum.core import names
 from lustrum.core.errors import NotFound
-from lustrum.core.record import Run, State
+from lustrum.core.record import Run
 from lustrum.wiring.http import Answer
 from lustrum.wiring.services import Services
 
@@ -78,16 +78,13 @@ def settle(services: Services, run: Run) -> None:
 
 def write_index(services: Services) -> None:
     """Write the page of all runs."""
-    from lustrum.show.index import render_index
+    from lustrum.show.index import page_links, render_index
 
     settings = services.settings
     found = services.ledger.recent(RUNS_SHOWN)
-    links = {
-        run.run_id: settings.link(names.page_uri(settings.report_bucket, run.run_id))
-        for run in found.runs
-        if run.state is not State.REJECTED
-    }
-    page = render_index(found.runs, services.now(), links, found.unreadable)
+    page = render_index(
+        found.runs, services.now(), page_links(found.runs, settings), found.unreadable
+    )
     uri = names.index_uri(settings.report_bucket)
     services.storage.write(uri, page.encode(errors="replace"), HTML)
     pages = services.pages

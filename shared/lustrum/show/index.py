@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from lustrum import __version__
+from lustrum.core import names
 from lustrum.core.history import phases
 from lustrum.core.record import Outcome, Run, State
+from lustrum.core.settings import Settings
 from lustrum.show.formatting import dollars, duration, moment
 from lustrum.show.page import template
 from lustrum.show.timeline import spent
@@ -34,6 +36,16 @@ def idle_share(run: Run, now: float) -> float | None:
         until - since for state, since, until in phases(run, now) if state is State.TRAINING
     )
     return min(max(1 - trained / paid, 0.0), 1.0)
+
+
+def page_links(runs: Iterable[Run], settings: Settings) -> dict[str, str]:
+    """Return run id -> address of its page, of the runs that have one."""
+    bucket = settings.report_bucket
+    return {
+        run.run_id: settings.link(names.page_uri(bucket, run.run_id))
+        for run in runs
+        if bucket and run.state is not State.REJECTED
+    }
 
 
 def render_index(

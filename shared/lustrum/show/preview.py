@@ -14,7 +14,12 @@ from typing import Any
 from pydantic import BaseModel
 
 from lustrum.core import kubernetes_objects, names, supervisor_jobs
-from lustrum.core.build_substitutions import blueprint_variables, rdma_network, slot_variables
+from lustrum.core.build_substitutions import (
+    blueprint_variables,
+    next_zone,
+    rdma_network,
+    slot_variables,
+)
 from lustrum.core.plan import make_plan, worst_costs
 from lustrum.core.record import Run
 from lustrum.core.record_parts import Placement
@@ -23,7 +28,6 @@ from lustrum.core.reserve import EXPORT_GRACE_HOURS
 from lustrum.core.run_plan import RunPlan
 from lustrum.core.settings import Settings
 from lustrum.core.training_command import entrypoint
-from lustrum.core.transport import RDMA
 
 # Stands where only the control plane knows the value.
 UNKNOWN = Settings(project="PROJECT", region="REGION", export_bucket="EXPORT_BUCKET")
@@ -95,7 +99,7 @@ def preview(
         deadline_at=now + plan.hours * 3600,
         hard_deadline_at=expires,
     )
-    zone = _first_zone(plan, settings)
+    zone = next_zone(run, settings) or plan.zones[0]  # no network may be known here
     rdma = rdma_network(plan, zone, settings)
     run.placement = Placement(zone_attempt=1, zone=zone, slot="", since=now, rdma_network=rdma)
     train_spec = supervisor_jobs.train_spec(run, settings, 1, now)
@@ -178,15 +182,6 @@ def _zone(plan: RunPlan, zone: str, settings: Settings) -> Zone:
         slots=[one.name for one in settings.slots if one.region == region],
         rdma_network=rdma_network(plan, zone, settings),
     )
-
-
-def _first_zone(plan: RunPlan, settings: Settings) -> str:
-    """The zone that is tried first; the first one asked for when no network is known."""
-    regions = {one.region for one in settings.slots}
-    fit = [one for one in plan.zones if names.region_of(one) in regions]
-    if plan.network == RDMA:
-        fit = [one for one in fit if one in settings.rdma]
-    return fit[0] if fit else plan.zones[0]
 
 
 def _blueprint(plan: RunPlan, settings: Settings, expires: float, zone: str) -> dict[str, str]:
