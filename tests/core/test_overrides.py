@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hydra._internal.config_loader_impl import ConfigLoaderImpl
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from lustrum.core.overrides import (
     MAX_DEPTH,
@@ -60,6 +60,8 @@ def same(one: Any, other: Any) -> bool:
 
 class TestArrives:
     @given(VALUES)
+    @example(["'\n"])  # a quote before the end of a line
+    @example(["\\\n", "\\'\n\\"])
     def test_what_is_accepted_arrives_as_it_was_sent(self, value: JsonValue) -> None:
         try:
             check_value("+a.new", value)

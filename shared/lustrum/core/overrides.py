@@ -121,7 +121,7 @@ def hydra(value: JsonValue) -> str:
     if _PLAIN.fullmatch(value) and not _reads_as_other(value):
         return value
     # A backslash is itself, except in a row of them that ends at a quote: there each is doubled.
-    return "'" + re.sub(r"(\\*)('|$)(?!\n)", _before_quote, value) + "'"
+    return "'" + re.sub(r"(\\*)('|\Z)", _before_quote, value) + "'"
 
 
 def merged(first: Mapping[str, JsonValue], then: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
