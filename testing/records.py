@@ -10,7 +10,15 @@ from lustrum.core.failures import Failure
 from lustrum.core.money import account
 from lustrum.core.plan import make_plan
 from lustrum.core.record import Mishap, Moment, Outcome, Run, State
-from lustrum.core.record_parts import Checkpoint, Export, Job, Placement, Progress, Teardown
+from lustrum.core.record_parts import (
+    Checkpoint,
+    Export,
+    Job,
+    Placement,
+    Progress,
+    Teardown,
+    Worked,
+)
 from lustrum.core.request import StartRequest
 from lustrum.show.formatting import dollars
 
@@ -83,10 +91,14 @@ def eventful_run() -> Run:
             bytes=(947 << 30) + step * 1_000_000,
             files=530,
             seconds=41.0 + step % 7,
-            at=BEGAN + (112 + 8 * step) * 60,
+            at=BEGAN + (112 + 8 * step if step <= 10 else 144 + 7 * step) * 60,
         )
         for step in range(2, 21, 2)
     ]
+    run.worked = {
+        1: Worked(since=BEGAN + 112 * 60, until=BEGAN + 200 * 60),
+        2: Worked(since=BEGAN + 214 * 60, until=BEGAN + 284 * 60),
+    }
     run.checkpoint = run.saves[-1]
     run.mishaps = [
         Mishap(

@@ -65,10 +65,10 @@ class TestNotice:
             {"kind": "run.gpus_up", "run_id": run.run_id}, run, "https://page.test/x", "GPUs up"
         )
         assert told["text"] == (
-            f"{run.run_id} (nightly): GPUs up. Costs $334.85/h now. "
+            f"{run.run_id} (nightly): GPUs up. Costs $334.86/h now. "
             f"To act: lustrum cancel {run.run_id} Page: https://page.test/x"
         )
-        assert told["usd_per_hour"] == 334.85 and told["page"] == "https://page.test/x"
+        assert told["usd_per_hour"] == 334.86 and told["page"] == "https://page.test/x"
         assert told["command"] == f"lustrum cancel {run.run_id}" and not told["needs_person"]
 
     def test_a_failed_run_needs_a_person_and_one_that_succeeded_does_not(self) -> None:

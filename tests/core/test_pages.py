@@ -10,8 +10,9 @@ from lustrum.core.failures import Failure
 from lustrum.core.record import Mishap, Run, State
 from lustrum.core.record_parts import Progress
 from lustrum.show.curve import POINTS, curve, thin
-from lustrum.show.index import idle_share, render_index
-from lustrum.show.live import WAITS, learning_curves, render_live
+from lustrum.show.index import render_index
+from lustrum.show.live import learning_curves, render_live
+from lustrum.show.waiting import waiting
 
 from testing import records
 from tests.core.test_report import HOSTILE, Page
@@ -103,17 +104,20 @@ class TestCurve:
 
 
 class TestLivePage:
-    @pytest.mark.parametrize("state", State)
+    @pytest.mark.parametrize("state", sorted(set(State) - {State.CLOSED, State.REJECTED}))
     def test_each_state_says_what_is_waited_for_and_what_comes_next(self, state: State) -> None:
         run = training_run()
         run.state = state
         text = Page(render_live(run, AT)).text
-        assert f"Waiting for {WAITS[state][0]}" in text and WAITS[state][1] in text
+        waits = waiting(run)
+        assert waits is not None
+        assert f"Waiting for {waits.what}, for {waits.how_long(AT)}." in text
+        assert f"Next: {waits.then}." in text
 
     def test_it_names_what_a_user_looks_for(self) -> None:
         text = Page(render_live(training_run(), AT, said="step 15 of 20")).text
         for expected in (
-            "for 41 min 00 s",
+            "step 16 of 20, for 6 min 00 s of at most 1 h 00 min",
             "The last poll said: step 15 of 20",
             "29 min 00 s",  # five steps of seven minutes, six minutes into the first
             "at 7 min 00 s a step",
@@ -151,15 +155,10 @@ class TestIndex:
     def test_it_names_outcome_duration_cost_idle_share_and_link(self) -> None:
         run = records.eventful_run()
         page = Page(render_index([run], AT, {run.run_id: "https://page.test/x"}))
-        for expected in ("SUCCEEDED", "5 h 25 min", records.cost(run), "9%", "20/20"):
+        idle = f"{(4 + 12 + 7) / 183:.0%}"  # minutes before, between and after what trained
+        for expected in ("SUCCEEDED", "5 h 25 min", records.cost(run), idle, "20/20"):
             assert expected in page.text, expected
         assert ("href", "https://page.test/x") in page.attributes
-
-    def test_idle_is_what_was_paid_and_did_not_train(self) -> None:
-        run = records.eventful_run()
-        assert idle_share(run, AT) == pytest.approx(1 - (91 + 76) / 183)
-        run.usage = []
-        assert idle_share(run, AT) is None
 
     def test_hostile_names_and_records_stay_text(self) -> None:
         page = Page(render_index([hostile_run()], AT, {}, {"rl-0000000000": HOSTILE}))

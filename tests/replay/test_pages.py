@@ -13,7 +13,6 @@ from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure
 from lustrum.core.record import Run, State
 from lustrum.handlers import pages
-from lustrum.show.live import WAITS
 
 from testing.life import Life
 from testing.services import FakeServices
@@ -32,6 +31,21 @@ def index_of(life: Life) -> str:
     content = life.cloud.objects[names.index_uri(BUCKET)]
     assert isinstance(content, bytes)
     return content.decode()
+
+
+WAITED_FOR = {
+    State.QUEUED: "a free network slot",
+    State.PROVISIONING: "the build of cluster and file system in ",
+    State.STARTING_HEAD: "the Ray head to answer",
+    State.STAGING: "code, model and checkpoint to be on Lustre",
+    State.WAITING_FOR_GPUS: "8 GPU nodes in ",
+    State.TRAINING: "step ",
+    State.RECOVERING: "a place to resume from step ",
+    State.RELEASING: "the GPU nodes to go",
+    State.EXPORTING: "step ",
+    State.DESTROYING: "cluster and file system to go",
+    State.VERIFYING: "two empty inventories",
+}
 
 
 class TestLife:
@@ -60,7 +74,7 @@ class TestLife:
         for state in passed:
             if state is State.CLOSED:
                 continue
-            assert f"Waiting for {WAITS[state][0]}" in seen[state], state
+            assert f"Waiting for {WAITED_FOR[state]}" in seen[state], state
             assert 'http-equiv="refresh"' in seen[state]
             assert names.page_uri(BUCKET, run.run_id).split("//")[1] in seen[state]
         assert "lustrum cancel " + run.run_id in seen[State.TRAINING]

@@ -165,8 +165,3 @@ def bill(usage: Iterable[Usage], now: float) -> dict[str, float]:
     for item in usage:
         total[item.resource] = total.get(item.resource, 0.0) + item.dollars(now)
     return total
-
-
-def hourly(usage: Iterable[Usage]) -> float:
-    """Return dollars an hour of what is up now."""
-    return sum(item.rate * item.pieces for item in usage if item.until is None)

@@ -104,7 +104,7 @@ def account(run: Run, now: float) -> Account:
         parts=to_cents(spent, resources.get("accelerators", 0)),
         seconds=seconds,
         total=total,
-        hourly=_hourly(run),
+        hourly=hourly(run),
         kept_month=_exported_gib(run) * rate,
         dated=run.plan.prices_dated,
     )
@@ -201,8 +201,8 @@ def _exported_gib(run: Run) -> float:
     return run.safe_export.bytes / GIB if run.safe_export is not None else 0.0
 
 
-def _hourly(run: Run) -> float:
-    """Dollars an hour of what is up."""
+def hourly(run: Run) -> float:
+    """Return dollars an hour of what is up now, Cloud NAT's share of each machine included."""
     extras = run.plan.extras
     up = [item for item in run.usage if item.until is None]
     found = sum(item.rate * item.pieces for item in up)

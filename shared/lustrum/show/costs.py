@@ -44,11 +44,10 @@ def hourly_line(run: Run, now: float) -> str:
     return f"{dollars(rate)}/h" if rate and not run.is_over else ""
 
 
-def split_rows(run: Run, now: float) -> list[Row]:
-    """Return (what the accelerators did, time of all of them together, cost, percent) for the
-    report, none when none were up.
+def split_rows(found: Account) -> list[Row]:
+    """Return (what the accelerators did, time of all of them together, cost, percent), none when
+    none were up.
     """
-    found = account(run, now)
     whole = sum(found.seconds.values())
     if not whole:
         return []
@@ -63,9 +62,8 @@ def split_rows(run: Run, now: float) -> list[Row]:
     ]
 
 
-def cost_sentences(run: Run, now: float) -> list[str]:
+def cost_sentences(run: Run, now: float, found: Account) -> list[str]:
     """Return what stands under the table of costs."""
-    found: Account = account(run, now)
     recipe: RecipeOrder | None = recipe_order(run, now)
     told = []
     if recipe is not None:

@@ -6,12 +6,12 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from lustrum import __version__
 from lustrum.core import names
-from lustrum.core.history import phases
+from lustrum.core.money import account
 from lustrum.core.record import Outcome, Run, State
 from lustrum.core.settings import Settings
-from lustrum.show.formatting import dollars, duration, moment
+from lustrum.show.costs import exact
+from lustrum.show.formatting import duration, moment
 from lustrum.show.page import template
-from lustrum.show.timeline import spent
 
 TONES = {
     Outcome.SUCCEEDED: "good",
@@ -19,23 +19,6 @@ TONES = {
     Outcome.CANCELLED: "warn",
     Outcome.FAILED: "bad",
 }
-
-
-def idle_share(run: Run, now: float) -> float | None:
-    """Return the part of the paid accelerator time in which nothing trained, 0 to 1; None when
-    no accelerator was paid for.
-    """
-    paid = sum(
-        (now if one.until is None else one.until) - one.since
-        for one in run.usage
-        if one.resource == "accelerators"
-    )
-    if paid <= 0:
-        return None
-    trained = sum(
-        until - since for state, since, until in phases(run, now) if state is State.TRAINING
-    )
-    return min(max(1 - trained / paid, 0.0), 1.0)
 
 
 def page_links(runs: Iterable[Run], settings: Settings) -> dict[str, str]:
@@ -62,11 +45,12 @@ def render_index(
         links: run id -> address of its page; a run without one is not linked.
         unreadable: run id -> why its record cannot be read.
     """
-    rows, together = [], 0.0
+    rows, together = [], 0
     for run in sorted(runs, key=lambda one: -one.created_at):
         end = run.closed_at or now
-        idle, cost = idle_share(run, end), spent(run, end)
-        together += cost
+        money = account(run, end)
+        idle = money.idle_share
+        together += money.total
         rows.append(
             {
                 "run_id": run.run_id,
@@ -77,7 +61,7 @@ def render_index(
                 "why": run.reason,
                 "began": moment(run.created_at),
                 "lasted": duration(end - run.created_at),
-                "cost": dollars(cost),
+                "cost": exact(money.total),
                 "idle": "-" if idle is None else f"{idle:.0%}",
                 "step": f"{run.checkpoint.step if run.checkpoint else 0}/{run.plan.max_num_steps}",
             }
@@ -86,7 +70,7 @@ def render_index(
     return template("index.html").render(
         rows=rows,
         alive=alive,
-        total=dollars(together),
+        total=exact(together),
         unreadable=dict(unreadable or {}),
         version=__version__,
         at=moment(now),

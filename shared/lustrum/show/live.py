@@ -10,42 +10,20 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from lustrum import __version__
-from lustrum.core.cost import hourly
 from lustrum.core.eta import seconds_left, step_seconds
 from lustrum.core.failures import TABLE
-from lustrum.core.history import entered_at, phases
-from lustrum.core.record import Run, State
+from lustrum.core.history import phases
+from lustrum.core.money import Account, account
+from lustrum.core.record import Run
+from lustrum.show.costs import split_rows
 from lustrum.show.curve import Curve, curve
 from lustrum.show.formatting import clock, dollars, duration, moment, size
 from lustrum.show.gpus import gpu_line
 from lustrum.show.page import template
-from lustrum.show.timeline import spent
+from lustrum.show.waiting import waiting
 
 REFRESH = 60  # seconds between two loads by the browser
 MISHAPS_SHOWN = 10
-# State -> what is waited for in it, and what happens next.
-WAITS: dict[State, tuple[str, str]] = {
-    State.REQUESTED: ("its workflow to take the run", "a network slot and a zone are chosen"),
-    State.QUEUED: ("a free network slot", "the zone's cluster and file system are built"),
-    State.PROVISIONING: (
-        "the build of the cluster and the file system",
-        "the Ray head starts; no GPU is paid for yet",
-    ),
-    State.STARTING_HEAD: ("the Ray head to answer", "the model and the data go onto Lustre"),
-    State.STAGING: ("model and data to be on Lustre", "the GPU nodes are asked for"),
-    State.WAITING_FOR_GPUS: ("the GPU nodes", "the training is submitted"),
-    State.TRAINING: ("the training", "the GPUs are released, the checkpoint is exported"),
-    State.RECOVERING: (
-        "the nodes of the next attempt",
-        "the training resumes from its newest checkpoint",
-    ),
-    State.RELEASING: ("the GPU nodes to be gone", "the checkpoint is exported to the bucket"),
-    State.EXPORTING: ("the export of the checkpoint", "cluster and file system are destroyed"),
-    State.DESTROYING: ("the build that destroys everything", "an inventory proves it"),
-    State.VERIFYING: ("an empty inventory, twice", "the report is written, the run is closed"),
-    State.CLOSED: ("nothing: the run is closed", "nothing"),
-    State.REJECTED: ("nothing: the run was never begun", "nothing"),
-}
 
 
 def render_live(
@@ -67,7 +45,7 @@ def render_live(
         index: address of the page of all runs; "": no link.
         more: further sections, (title, safe SVG markup): curves that others draw.
     """
-    waits, then = WAITS[run.state]
+    waits, money = waiting(run), account(run, now)
     return template("live.html").render(
         run=run,
         plan=run.plan,
@@ -76,14 +54,14 @@ def render_live(
         address=address,
         index=index,
         waits=waits,
-        since=duration(max(now - entered_at(run, run.state, run.created_at), 0.0)),
+        waited=waits and waits.how_long(now),
         said="" if run.reason else said,
-        then=_then(run) or then,
-        facts=_facts(run, now),
+        facts=_facts(run, now, money),
         curves=learning_curves(run),
         gpus=gpu_line(run),
         save=_last_save(run),
-        share=_share(spent(run, now), run.plan.cost_limit),
+        share=_share(money.dollars, run.plan.cost_limit),
+        split=split_rows(money),
         more=more,
         phases=[
             (state.value.replace("_", " ").lower(), duration(until - since), clock(since))
@@ -114,10 +92,9 @@ def learning_curves(run: Run) -> list[Curve]:
     return found
 
 
-def _facts(run: Run, now: float) -> list[tuple[str, str, str]]:
+def _facts(run: Run, now: float, money: Account) -> list[tuple[str, str, str]]:
     left, pace = seconds_left(run, now), step_seconds(run)
     until = run.deadline_at - now
-    rate = hourly(run.usage)
     return [
         ("step", f"{run.progress.step}", f"of {run.plan.max_num_steps}"),
         (
@@ -125,8 +102,8 @@ def _facts(run: Run, now: float) -> list[tuple[str, str, str]]:
             "-" if left is None else duration(left),
             f"at {duration(pace)} a step" if left is not None and pace else "no pace known yet",
         ),
-        ("cost, estimate", dollars(spent(run, now)), f"limit {dollars(run.plan.cost_limit)}"),
-        ("costs now", f"{dollars(rate)}/h", "of what is up"),
+        ("cost, estimate", dollars(money.dollars), f"limit {dollars(run.plan.cost_limit)}"),
+        ("costs now", f"{dollars(money.hourly)}/h", "of what is up"),
         (
             "age",
             duration(now - run.created_at),
@@ -134,16 +111,6 @@ def _facts(run: Run, now: float) -> list[tuple[str, str, str]]:
         ),
         ("attempt", f"{run.attempt}", f"limit {run.plan.attempts}"),
     ]
-
-
-def _then(run: Run) -> str:
-    """What happens next when it is not what the state alone says."""
-    teardown = run.teardown
-    if teardown is not None and not teardown.final and run.state is State.VERIFYING:
-        return "the next zone is tried"
-    if run.cancel is not None and teardown is None:
-        return "it was cancelled: its teardown begins"
-    return ""
 
 
 def _last_save(run: Run) -> str:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from lustrum.core.cost import hourly
+from lustrum.core.money import hourly
 from lustrum.core.plain_text import shorten
 from lustrum.core.record import TEARDOWN, Run, State
 from lustrum.show.formatting import dollars, size
@@ -92,7 +92,7 @@ def notice(
         or message.get("action") == "page"
         or (kind == "run.closed" and message.get("outcome") == "FAILED")
     )
-    rate = 0.0 if run is None else hourly(run.usage)
+    rate = 0.0 if run is None else hourly(run)
     command = _command(kind, message, run)
     name = f" ({run.plan.name})" if run is not None else ""
     who = f"{message['run_id']}{name}: " if message.get("run_id") else ""

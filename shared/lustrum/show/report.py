@@ -201,8 +201,8 @@ def _costs(run: Run, at: float) -> Row:
     return {
         "rows": rows,
         "total": exact(spent_on.total),
-        "split": split_rows(run, at),
-        "told": cost_sentences(run, at),
+        "split": split_rows(spent_on),
+        "told": cost_sentences(run, at, spent_on),
         "hourly": spent_on.hourly if not run.is_over else 0.0,
         "worst": dollars(run.plan.worst_cost),
         "share": round(min(1.0, total / run.plan.worst_cost) * 100) if run.plan.worst_cost else 0,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import assert_never
 
 from lustrum.core.record import Run, State
@@ -27,13 +27,28 @@ class Waiting:
 
     def sentence(self, now: float) -> str:
         """Return it in one line."""
+        return f"{self.what}, for {self.how_long(now)}; then: {self.then}"
+
+    def how_long(self, now: float) -> str:
+        """Return for how long, and for how long at most."""
         waited = duration(max(0.0, now - self.since))
-        limit = "" if self.at_most is None else f" of at most {duration(self.at_most)}"
-        return f"{self.what}, for {waited}{limit}; then: {self.then}"
+        return waited if self.at_most is None else f"{waited} of at most {duration(self.at_most)}"
 
 
 def waiting(run: Run) -> Waiting | None:
     """Return what a run waits for; None when it is over."""
+    found = _by_state(run)
+    if found is None:
+        return None
+    teardown = run.teardown
+    if run.cancel is not None and teardown is None:
+        return replace(found, then="its teardown begins: it was cancelled")
+    if run.state is State.VERIFYING and teardown is not None and not teardown.final:
+        return replace(found, then="try the next zone")
+    return found
+
+
+def _by_state(run: Run) -> Waiting | None:
     since = run.history[-1].at if run.history else run.created_at
     timing = run.plan.timing
     nodes = f"{run.plan.nodes} GPU node{'s' * (run.plan.nodes != 1)}"
@@ -100,7 +115,7 @@ def _training(run: Run, since: float) -> Waiting:
     at = max(since, run.progress.at)
     if step >= run.goal:
         return Waiting("the last save", at, stall, "export")
-    then = "restart it from the newest checkpoint if no step comes"
+    then = f"export at step {run.goal}; without a step in that time, resume from the newest save"
     return Waiting(f"step {step + 1} of {run.goal}", at, stall, then)
 
 
