@@ -46,7 +46,7 @@ def life(history: list[tuple[State, float]], usage: list[tuple[str, float, float
     """A run of 2 nodes at round prices; minutes since its request."""
     run = new_run(nodes=2)
     priced = {"accelerators": (2, NODE), "lustre": (1, LUSTRE), "system": (1, SYSTEM)}
-    run.plan = run.plan.model_copy(update={"extras": EXTRAS, "model_gib": 100.0})
+    run.plan = run.plan.model_copy(update={"extras": EXTRAS, "model_gib": 200.0, "fetched_gib": 100.0})
     run.history += [Moment(state=state, at=at(minute)) for state, minute in history]
     run.usage = [
         Usage(
@@ -382,3 +382,17 @@ class TestOwnPrices:
         with pytest.raises(ValueError, match=why.replace(".", r"\.")):
             use_prices(text)
         assert prices().dated.startswith("2026-09")
+
+
+class TestFetched:
+    @pytest.mark.parametrize(
+        ("profile", "share"), [("qwen2.5-72b-grpo", 0.5), ("llama3.1-8b-grpo", 1.0)]
+    )
+    def test_a_megatron_conversion_does_not_pass_the_nat(self, profile: str, share: float) -> None:
+        plan = new_run(profile=profile).plan
+        assert plan.model_gib
+        assert plan.downloaded_gib == plan.model_gib * share
+
+    def test_a_plan_of_older_code_fetches_its_whole_model(self) -> None:
+        plan = new_run().plan.model_copy(update={"fetched_gib": None})
+        assert plan.downloaded_gib == plan.model_gib

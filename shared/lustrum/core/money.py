@@ -184,14 +184,14 @@ def _extras(run: Run, now: float) -> dict[str, float]:
         if item.resource in ("accelerators", "system")
     )
     staged = sum(one[0] is State.WAITING_FOR_GPUS for one in phases(run, now))
-    model = (plan.model_gib or 0) * staged if plan.fetch_model else 0.0
     export = run.safe_export
     kept = 0.0
     if export is not None and export.verified_at is not None:
         kept = max(0.0, now - export.verified_at) / 3600 * _exported_gib(run)
     found = {
         "builds": builds / 60 * extras.build_minute,
-        "nat": machines / 3600 * extras.nat_vm_hour + model * extras.nat_gib,
+        "nat": machines / 3600 * extras.nat_vm_hour
+        + plan.downloaded_gib * staged * extras.nat_gib,
         "storage": kept * extras.storage_gib_month / extras.hours_per_month,
     }
     return {name: amount for name, amount in found.items() if amount}

@@ -194,8 +194,8 @@ def worst_costs(plan: RunPlan, hours: float) -> dict[str, float]:
     costs["builds"] = 4 * 60 * extras.build_minute
     if plan.machine != "local":
         machines = plan.nodes * hours + hours + EXPORT_GRACE_HOURS
-        model = (plan.model_gib or 0) if plan.fetch_model else 0
-        costs["nat"] = machines * extras.nat_vm_hour + model * extras.nat_gib * len(plan.zones)
+        fetched = plan.downloaded_gib * len(plan.zones)
+        costs["nat"] = machines * extras.nat_vm_hour + fetched * extras.nat_gib
         kept = (plan.checkpoint_gib or 0) * (hours + EXPORT_GRACE_HOURS)
         costs["storage"] = kept * extras.storage_gib_month / extras.hours_per_month
     return costs
@@ -283,12 +283,16 @@ def _is_whole(value: JsonValue, largest: int) -> bool:
 def _sized(plan: RunPlan, profile: Profile) -> RunPlan:
     """Return the plan with its sizes: the profile's for its own model, else of the shape."""
     own = (profile.model_gib, profile.checkpoint_gib)
+    converted = plan.trainer is None and is_megatron(training_command(plan))
     if plan.trainer is not None:
         own = recipes.sizes(plan.model, False) or (None, None)
     elif plan.model != profile.model or None in own:
-        own = recipes.sizes(plan.model, is_megatron(training_command(plan))) or own
+        own = recipes.sizes(plan.model, converted) or own
     model, checkpoint = (None if one is None else round(one, 1) for one in own)
-    return plan.model_copy(update={"model_gib": model, "checkpoint_gib": checkpoint})
+    fetched = model / 2 if model is not None and converted else model
+    return plan.model_copy(
+        update={"model_gib": model, "fetched_gib": fetched, "checkpoint_gib": checkpoint}
+    )
 
 
 def _lustre_faults(plan: RunPlan) -> list[BadRequest]:

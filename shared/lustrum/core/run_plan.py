@@ -38,7 +38,8 @@ class RunPlan(BaseModel):
     settings: dict[str, JsonValue] | None = None  # null: the original recipe's
     dataset: str | None = DATASET
     parallel: str = ""  # how the policy is cut, for people
-    model_gib: float | None = None
+    model_gib: float | None = None  # on Lustre, the Megatron conversion among it
+    fetched_gib: float | None = None  # of it, what comes from the hub
     checkpoint_gib: float | None = None
     model: str
     fetch_model: bool
@@ -83,6 +84,13 @@ class RunPlan(BaseModel):
     def gpus(self) -> int:
         """Accelerators of the whole run."""
         return self.nodes * self.gpus_per_node
+
+    @property
+    def downloaded_gib(self) -> float:
+        """What staging fetches from the hub, GiB; all of the model for a plan of older code."""
+        if not self.fetch_model:
+            return 0.0
+        return (self.model_gib if self.fetched_gib is None else self.fetched_gib) or 0.0
 
     @property
     def export_bucket(self) -> str:
