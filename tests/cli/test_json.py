@@ -74,10 +74,12 @@ class TestPage:
 
     def test_no_documented_field_is_missing(self, lustrum: Shell) -> None:
         lustrum.ledger.create(records.eventful_run())
-        shown = json.loads(lustrum("show", records.RUN_ID, "--json").stdout)
+        shown = set[str]()
+        for command in ("show", "report", "watch"):
+            shown |= set(json.loads(lustrum(command, records.RUN_ID, "--json").stdout))
         rows = PAGE.split("| of | field | meaning |")[1].split("| `start`")[0].splitlines()
         fields = [
             one for row in rows if row.count("|") == 4 for one in row.split("|")[2].split("`")
         ]
         named = [one for one in fields if one.replace("_", "").isalpha()]
-        assert len(named) > 15 and not set(named) - set(shown)
+        assert len(named) > 15 and not set(named) - shown

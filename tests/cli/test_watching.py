@@ -57,6 +57,35 @@ class TestWatch:
         assert len(lustrum.slept) == 3 and set(lustrum.slept) == {2.0}
         assert result.stdout.count("TRAINING") >= 1
 
+    def test_watch_json_is_one_object_a_change(self, lustrum: Shell) -> None:
+        lustrum.ledger.create(records.new_run())
+
+        def proceed() -> None:
+            if len(lustrum.slept) == 5:
+                lustrum.ledger.change(
+                    records.RUN_ID,
+                    lambda run: run.__dict__.update(records.eventful_run().__dict__),
+                )
+
+        lustrum.on_sleep = proceed
+        result = lustrum("watch", records.RUN_ID, "--json")
+        first, last = (json.loads(line) for line in result.stdout.splitlines())
+        assert result.exit_code == 0
+        assert (first["state"], first["step"], first["outcome"]) == ("REQUESTED", 0, None)
+        assert (last["state"], last["step"], last["outcome"]) == ("CLOSED", 20, "SUCCEEDED")
+        assert last["spent_usd"] == pytest.approx(float(COST.strip("$").replace(",", "")))
+
+    def test_report_json_has_the_bill_whose_parts_sum_to_the_whole(self, lustrum: Shell) -> None:
+        lustrum.ledger.create(records.eventful_run())
+        result = lustrum("report", records.RUN_ID, "--json")
+        found = json.loads(result.stdout)
+        bill = found["bill"]
+        assert sum(bill["resources_usd"].values()) == pytest.approx(bill["total_usd"])
+        parts = [one["usd"] for one in bill["accelerators"].values()]
+        assert sum(parts) == pytest.approx(bill["resources_usd"]["accelerators"])
+        assert [one["state"] for one in found["phases"]][:2] == ["REQUESTED", "PROVISIONING"]
+        assert found["original_recipe"]["idle_usd"] > 0
+
     def test_watch_of_an_unknown_run_gives_it_a_minute(self, lustrum: Shell) -> None:
         result = lustrum("watch", "rl-0123456789")
         assert result.exit_code == 2 and "is not a run known here" in result.stderr

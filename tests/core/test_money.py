@@ -46,7 +46,9 @@ def life(history: list[tuple[State, float]], usage: list[tuple[str, float, float
     """A run of 2 nodes at round prices; minutes since its request."""
     run = new_run(nodes=2)
     priced = {"accelerators": (2, NODE), "lustre": (1, LUSTRE), "system": (1, SYSTEM)}
-    run.plan = run.plan.model_copy(update={"extras": EXTRAS, "model_gib": 200.0, "fetched_gib": 100.0})
+    run.plan = run.plan.model_copy(
+        update={"extras": EXTRAS, "model_gib": 200.0, "fetched_gib": 100.0}
+    )
     run.history += [Moment(state=state, at=at(minute)) for state, minute in history]
     run.usage = [
         Usage(

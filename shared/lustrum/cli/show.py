@@ -7,10 +7,9 @@ import json
 import typer
 
 from lustrum.cli.session import console, run_argument, session_of
+from lustrum.show.as_json import screen_of
 from lustrum.show.next_steps import next_steps
 from lustrum.show.terminal_view import last_line, panel
-from lustrum.show.timeline import spent
-from lustrum.show.waiting import waiting
 
 
 def show(
@@ -25,13 +24,8 @@ def show(
     session = session_of(context)
     record = session.known(run_argument(run))
     now = session.services.now()
-    waits = waiting(record)
     if as_json:
-        found = json.loads(record.public_json())
-        found["spent_usd"] = round(spent(record, now), 2)
-        found["waits_for"] = None if waits is None else waits.sentence(now)
-        found["next_steps"] = next_steps(record)
-        typer.echo(json.dumps(found))
+        typer.echo(json.dumps(screen_of(record, now)))
         return
     out = console()
     out.print(panel(record, now))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import typer
@@ -14,8 +15,9 @@ from lustrum.core import names, queue
 from lustrum.core.errors import NotFound
 from lustrum.core.record import Outcome, Run, State
 from lustrum.core.request import BadRequest
+from lustrum.show.as_json import line_of, report_of
 from lustrum.show.formatting import dollars, duration, moment
-from lustrum.show.terminal_view import LiveView, follow, last_line
+from lustrum.show.terminal_view import LiveView, View, follow, last_line
 from lustrum.show.timeline import spent
 
 LIST_WIDTH = 140  # characters at least
@@ -91,29 +93,56 @@ def _places(session: Session, runs: list[Run], now: float) -> dict[str, str]:
 def watch(
     context: typer.Context,
     run: str = typer.Argument(..., metavar="RUN", help="The run's id."),
+    as_json: bool = typer.Option(False, "--json", help="One object a line at each change."),
 ) -> None:
     """Follow a run to its end.
 
     Exits 0 only if it SUCCEEDED. Ctrl-C stops the watching, not the run.
     """
-    follow_run(session_of(context), run_argument(run))
+    follow_run(session_of(context), run_argument(run), as_json=as_json)
 
 
-def follow_run(session: Session, run_id: str) -> None:
+class JsonView:
+    """Prints one JSON object at each change of a run."""
+
+    def __init__(self, now: Callable[[], float]) -> None:
+        self._now = now
+        self._last: dict[str, object] = {}
+
+    def show(self, run: Run) -> None:
+        """Print the run unless only time and money went on."""
+        line = line_of(run, self._now())
+        seen = {name: value for name, value in line.items() if name not in ("at", "spent_usd")}
+        if seen != self._last:
+            typer.echo(json.dumps(line))
+        self._last = seen
+
+    def note(self, text: str) -> None:
+        """Say on standard error what is not of the run."""
+        typer.echo(text, err=True)
+
+
+def follow_run(session: Session, run_id: str, *, as_json: bool = False) -> None:
     """Follow a run, print its last line, and end with its outcome as exit code."""
     out = console()
     now = session.services.now
+
+    def until_it_is_over(view: View) -> Run:
+        return follow(lambda: session.load(run_id), view, now=now, sleep=session.sleep, poll=POLL)
+
     try:
-        with LiveView(out, now) as view:
-            run = follow(
-                lambda: session.load(run_id), view, now=now, sleep=session.sleep, poll=POLL
-            )
+        if as_json:
+            run = until_it_is_over(JsonView(now))
+        else:
+            with LiveView(out, now) as view:
+                run = until_it_is_over(view)
     except NotFound:
         raise BadRequest("run_id", run_id, "is not a run known here; see `lustrum list`") from None
     except KeyboardInterrupt:
         typer.echo(f"stopped watching; the run goes on: lustrum cancel {run_id} ends it", err=True)
         raise
-    out.print(last_line(run, now()), markup=False)
+    if not as_json:
+        out.print(last_line(run, now()), markup=False)
     if run.outcome is not Outcome.SUCCEEDED:
         raise typer.Exit(FAILED)
 
@@ -125,6 +154,9 @@ def report(
         None, "--output", "-o", metavar="FILE", help="File to write; - for standard output."
     ),
     open_: bool = typer.Option(False, "--open", help="Show the page in a browser."),
+    as_json: bool = typer.Option(
+        False, "--json", help="Print what the page is drawn from, and write none."
+    ),
 ) -> None:
     """Write the report of a run as one HTML page.
 
@@ -133,11 +165,15 @@ def report(
     """
     if open_ and output == "-":
         raise BadRequest("--open", "-", "needs a file: leave out -o -")
-    page = _page(session_of(context), run_argument(run))
+    session = session_of(context)
+    if as_json:
+        typer.echo(json.dumps(report_of(session.known(run_argument(run)), session.services.now())))
+        return
+    page = _page(session, run_argument(run))
     _write_page(page, output or f"lustrum-{run}.html", "--output")
     if open_:
         path = Path(output or f"lustrum-{run}.html").resolve()
-        if not session_of(context).open_page(path.as_uri()):
+        if not session.open_page(path.as_uri()):
             typer.echo(f"no browser was found; open {path}", err=True)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from types import TracebackType
-from typing import TypeVar
+from typing import Protocol, TypeVar
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -42,6 +42,16 @@ _COLOURS = {
     Outcome.CANCELLED: "yellow",
     Outcome.FAILED: "red",
 }
+
+
+class View(Protocol):
+    """Where `follow` shows what it finds."""
+
+    def show(self, run: Run) -> None:
+        """Show this record."""
+
+    def note(self, text: str) -> None:
+        """Say something that is not in the record."""
 
 
 class LiveView:
@@ -100,7 +110,7 @@ class LiveView:
 
 def follow(
     load: Callable[[], Run],
-    view: LiveView,
+    view: View,
     *,
     now: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
