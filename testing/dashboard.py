@@ -9,7 +9,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Callable
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -18,34 +17,15 @@ from lustrum.adapters.ray_jobs import RayReply
 from lustrum.core.errors import ServiceError
 from lustrum.core.failures import Failure
 from lustrum.head.checkpoint_rule import LAYOUTS, Layout
+from lustrum.head.exits import EXITS
 from lustrum.head.fabric import Fabric
 
 from testing.agenda import Agenda
 from testing.files import LustreFiles, checkpoint
 from testing.ray_job import Job
+from testing.ray_job import Script as Script
 
 OVER = ("SUCCEEDED", "FAILED", "STOPPED")
-
-
-@dataclass
-class Script:
-    """How one training attempt goes; steps are of the whole training. None: it does not happen."""
-
-    fail_at: int | None = None  # the program dies instead of finishing this step
-    exit_code: int | None = 1
-    message: str = "Traceback: boom"
-    failure: str | None = None
-    hang_at: int | None = None  # no step after this one, the status stays RUNNING
-    idle_from: int | None = None  # the GPUs do nothing after this step; no other follows
-    leave_at: int | None = None  # NeMo-RL's own time limit: exits 0 early
-    data_end_at: int | None = None  # the data are at their end: exits 0 early
-    step_seconds: float = 60.0
-    save_seconds: float = 12.0  # that a save is told to have taken
-    silent: bool = False  # not one event is published
-    mute: bool = False  # and nothing is in the log either
-    lag: float = 0.0  # seconds from the supervisor's last word until Ray knows of the end
-    nccl: str = "h:1:2 [0] NCCL INFO Using network gIB"  # its line on the network, with RDMA
-    torn: bool = False  # what ends it leaves the folder of a step whose save was not finished
 
 
 class Dashboard:
@@ -95,6 +75,8 @@ class Dashboard:
         if place == "api/v0/logs/file":
             name = parse_qs(parts.query)["filename"][0].removeprefix("job-driver-")
             job = self.jobs.get(name.removesuffix(".log"))
+            if job is not None:
+                self._beat(job)
             lines = int(parse_qs(parts.query)["lines"][0])
             return (
                 RayReply(200, "\n".join(job.log[-lines:]).encode()) if job else RayReply(404, b"")
@@ -260,6 +242,8 @@ class Dashboard:
                 self._idle(job, number)
             elif script.hang_at != number:
                 self.agenda.after(script.step_seconds, lambda: step(number + 1))
+            elif script.watched:
+                self.agenda.after(job.spec["stall_seconds"], lambda: self._end_hang(job, number))
 
         began = self.files.newest
         self.say(job, {"type": "attempt.started", "step": began, "max_steps": goal})
@@ -280,6 +264,21 @@ class Dashboard:
             self._complete(job, 78, fabric.fault, "CONFIG")
         else:
             self.say(job, {"type": "job.progress", "step": 0, "network": fabric.network})
+
+    def _beat(self, job: Job) -> None:
+        """Print the heartbeat that the supervisor would have printed by now."""
+        trains = job.mode == "train" and job.status not in OVER
+        if trains and self.script(job.spec["attempt"]).watched:
+            quiet = self.agenda.now() - max(job.moved, job.began)
+            beat = {"type": "job.progress", "step": self.files.reached}
+            self.say(job, {**beat, "quiet_seconds": quiet}, published=False)
+
+    def _end_hang(self, job: Job, step: int) -> None:
+        """As the supervisor's watchdog does."""
+        if job.status not in OVER and not self.down:
+            job.cause = job.cause or "program"
+            self.say(job, {"type": "job.stalled", "step": step})
+            self._complete(job, EXITS["HANG"], "no progress", "HANG")
 
     def _idle(self, job: Job, step: int) -> None:
         """As the supervisor does: tell it once, end the training if the spec says so."""

@@ -40,10 +40,18 @@ FILLING = 0.7  # the same of a prune alert (at 80 %)
 
 @dataclass(frozen=True)
 class Evidence:
-    """What the disk says; ``is_awaited``: it was asked and has not answered yet."""
+    """What the disk says.
+
+    Attributes:
+        listing: None: it was not asked, or nobody could say.
+        is_awaited: it was asked and has not answered yet.
+        until_step: the newest step that was told of when it was asked while the training went on:
+            the listing knows nothing of what was saved since. None: nothing is saved any more.
+    """
 
     listing: Listing | None = None
     is_awaited: bool = False
+    until_step: int | None = None
 
     def used(self) -> float | None:
         """Return the used share of the file system, None when nobody could say."""
@@ -58,15 +66,16 @@ def ask_what_decides(
     """Ask the disk if the next decision rests on it."""
     assert run.job is not None
     zone = f"z{run.zone_attempts}-a{run.attempt}"
+    claimed, until = _claimed(run, events), None
     ended = seen.status in OVER and seen.ended in ("goal", "data")
-    if ended or (seen.status in OVER and _claimed(run, events) >= run.plan.max_num_steps):
+    if ended or (seen.status in OVER and claimed >= run.plan.max_num_steps):
         name, since = f"end-{zone}", run.job.over_since or now
     elif run.full_since is not None or run.filling_since is not None:
-        name, since = f"full-{zone}-{int(now // 60)}", now
+        name, since, until = f"full-{zone}-{int(now // 60)}-{claimed}", now, claimed
     else:
         return Evidence()
     try:
-        return Evidence(list_disk(services, run, name))
+        return Evidence(list_disk(services, run, name), until_step=until)
     except NotFound:
         return Evidence()
     except ServiceError as error:
@@ -79,9 +88,12 @@ def _claimed(run: Run, events: Iterable[JobEvent]) -> int:
     return max([*told, run.checkpoint.step if run.checkpoint is not None else 0])
 
 
-def believe_the_disk(run: Run, listing: Listing, now: float) -> None:
+def believe_the_disk(run: Run, seen: Evidence, now: float) -> None:
     """Correct the record's newest checkpoint by what was seen, in place."""
-    newest, known = newest_complete(listing.checkpoints), run.checkpoint
+    assert seen.listing is not None
+    newest, known = newest_complete(seen.listing.checkpoints), run.checkpoint
+    if known is not None and seen.until_step is not None and known.step > seen.until_step:
+        return
     if newest is None:
         safe = run.safe_export
         run.checkpoint = (

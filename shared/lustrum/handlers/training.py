@@ -27,7 +27,6 @@ if TYPE_CHECKING:  # a function that needs neither does not load them
     from lustrum.adapters.ray_jobs import RayJobs
 
 HURRY = 1.0  # seconds between looks once the end was told
-NODES_SINCE = 60.0  # seconds before the submission whose node losses still count
 
 
 def stage_data(services: Services, run_id: str, execution: str | None) -> Answer:
@@ -148,7 +147,7 @@ def check_ray_job(services: Services, run_id: str, execution: str | None) -> Ans
             absorb(one, event, now)
         _note_signs(one, seen, now)
         if disk.listing is not None:
-            evidence.believe_the_disk(one, disk.listing, now)
+            evidence.believe_the_disk(one, disk, now)
         full_since = evidence.follow_alerts(one, disk)
         if disk.is_awaited and seen.status in OVER:
             one.job.over_since = one.job.over_since or now
@@ -197,10 +196,10 @@ def look(services: Services, run: Run) -> tuple[Kubernetes | None, Seen, list[Jo
     assert run.job is not None
     try:
         kubernetes = services.kubernetes(run.run_id)
-        since = run.job.submitted_at - NODES_SINCE
+        since = _last_worked(run) - run.plan.timing.evidence
         pods = kubernetes.pods(run.run_id)
         lost = lost_nodes(pods, kubernetes.events(), run.run_id, since)
-        if lost is None and worker_was_replaced(pods, run.job.submitted_at):
+        if lost is None and worker_was_replaced(pods, max(since, run.job.submitted_at)):
             lost = Failure.NODE_LOST
     except NotFound:
         return None, Seen("MISSING", session_changed=True, message="the cluster is gone"), []
@@ -228,6 +227,15 @@ def look(services: Services, run: Run) -> tuple[Kubernetes | None, Seen, list[Jo
     if seen.failure is Failure.NODE_LOST:
         seen = replace(seen, broken=broken_node(seen.message, pods, run.plan.nodes))
     return kubernetes, seen, events
+
+
+def _last_worked(run: Run) -> float:
+    """Return until when the attempt surely had all its nodes, epoch seconds: its last finished
+    step or save, else its submission. What was lost before does not explain how it ended.
+    """
+    assert run.job is not None
+    worked = run.worked.get(run.attempt)
+    return max(run.job.submitted_at, worked.until if worked is not None else 0.0)
 
 
 def check_execution(run: Run, execution: str | None) -> None:
